@@ -1,0 +1,1 @@
+"""Post-hoc calibrators: one file is one map, scikit-learn shaped."""

@@ -1,0 +1,1 @@
+"""Data: cards, readers, splits, image views and the feature cache."""

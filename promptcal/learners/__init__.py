@@ -1,0 +1,1 @@
+"""Learners: one file is one way to make prompts."""

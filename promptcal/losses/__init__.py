@@ -1,0 +1,1 @@
+"""Loss terms: one file is one term."""

@@ -1,0 +1,1 @@
+"""Metrics: plain functions of probabilities and labels."""

@@ -1,0 +1,1 @@
+"""Models: the frozen CLIP, its prompted text pass and the bound classifier."""

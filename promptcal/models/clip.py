@@ -1,0 +1,249 @@
+"""A frozen CLIP that takes prompts: the only file that knows the inside of open_clip.
+
+Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021, arXiv 2103.00020.
+With empty prompts both encoders call open_clip's own methods; with prompts the same blocks run with learned tokens
+inserted. Nothing in here is trained: gradients reach prompts and no parameter of CLIP.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from promptcal.errors import ConfigError
+from promptcal.models.text_plan import TextPlan, Tokens
+from promptcal.types import Prompts
+
+
+@dataclass(frozen=True)
+class ImageTransform:
+    """What a model expects of an image: side length in pixels, channel mean and std, how to resize.
+
+    ``interpolation`` is ``bicubic`` or ``bilinear``; ``resize`` is ``shortest`` (shorter side to size, centre crop) or
+    ``squash`` (both sides to size).
+    """
+
+    size: int
+    mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
+    std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    interpolation: str = "bicubic"
+    resize: str = "shortest"
+
+
+class FrozenClip(nn.Module):
+    """An open_clip model, frozen, with prompts on both sides.
+
+    Args:
+        model: an open_clip ``CLIP`` or ``CustomTextCLIP``; its parameters are set to ``requires_grad=False``.
+        tokenizer: open_clip's tokenizer of that model.
+        transform: the image transform of the model.
+        name: what to call it in messages and run folders.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any, transform: ImageTransform, name: str) -> None:
+        super().__init__()
+        self.model: Any = model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.transform = transform
+        self.name = name
+
+    def train(self, mode: bool = True) -> "FrozenClip":
+        """Frozen means frozen: the model stays in evaluation mode."""
+        del mode
+        return super().train(False)
+
+    # --- what the model is -----------------------------------------------------------------------------------------
+
+    @property
+    def text(self) -> Any:
+        """The text tower: ``CLIP`` inlines it, ``CustomTextCLIP`` keeps it as ``.text``."""
+        return getattr(self.model, "text", self.model)
+
+    @property
+    def visual(self) -> Any:
+        """The image tower."""
+        return self.model.visual
+
+    @property
+    def logit_scale(self) -> float:
+        """Exp of the model's own ``logit_scale`` parameter: 100 for OpenAI's weights."""
+        return float(self.model.logit_scale.detach().double().exp().mean())
+
+    @property
+    def logit_bias(self) -> float:
+        """The bias of sigmoid-trained models, 0 for CLIP."""
+        bias = getattr(self.model, "logit_bias", None)
+        return 0.0 if bias is None else float(bias.detach().double().mean())
+
+    @property
+    def context_length(self) -> int:
+        """Tokens a text may have, start and end included: 77 for OpenAI's CLIP."""
+        return int(self.model.context_length)
+
+    @property
+    def text_width(self) -> int:
+        """Width of a text token."""
+        return int(self.text.token_embedding.weight.shape[1])
+
+    @property
+    def text_layers(self) -> int:
+        """Number of blocks of the text tower."""
+        return len(self.text.transformer.resblocks)
+
+    @property
+    def image_width(self) -> int:
+        """Width of an image token; refused where the image tower has no tokens."""
+        self.require_image_tokens()
+        return int(self.visual.class_embedding.shape[0])
+
+    @property
+    def image_layers(self) -> int:
+        """Number of blocks of the image tower; refused where it has no tokens."""
+        self.require_image_tokens()
+        return len(self.visual.transformer.resblocks)
+
+    @cached_property
+    def embed_dim(self) -> int:
+        """Width D of the joint embedding."""
+        return int(self.visual.output_dim)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the text tower's weights."""
+        return self.text.token_embedding.weight.dtype  # type: ignore[no-any-return]
+
+    @property
+    def device(self) -> torch.device:
+        """The device the model is on."""
+        return self.text.token_embedding.weight.device  # type: ignore[no-any-return]
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The parts of the tokenizer a text plan needs."""
+        try:
+            start, end = int(self.tokenizer.sot_token_id), int(self.tokenizer.eot_token_id)
+        except AttributeError as error:
+            raise ConfigError(
+                f"the tokenizer of '{self.name}' has no start and end tokens; prompts need them."
+            ) from error
+        return Tokens(self.tokenizer.encode, start, end, self.context_length)
+
+    @cached_property
+    def is_plain_causal(self) -> bool:
+        """Whether the text tower is causal, reads the end token and has open_clip's standard blocks."""
+        text = self.text
+        pool = getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
+        blocks = getattr(getattr(text, "transformer", None), "resblocks", ())
+        standard = all(type(block).__name__ == "ResidualAttentionBlock" for block in blocks)
+        return bool(
+            getattr(text, "attn_mask", None) is not None
+            and pool in ("argmax", "eos")
+            and getattr(text, "cls_emb", None) is None
+            and len(blocks)
+            and standard
+        )
+
+    def weights_digest(self) -> str:
+        """SHA-256 over the names, shapes and bytes of all weights: what decides features."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def require_image_tokens(self) -> None:
+        """Refuse image prompts on towers without tokens, such as ResNets."""
+        if not hasattr(self.visual, "class_embedding"):
+            raise ConfigError(
+                f"the image tower of '{self.name}' is a {type(self.visual).__name__} without tokens, so it takes no "
+                f"image prompts; choose a ViT or a learner that prompts the text alone."
+            )
+
+    # --- encoding --------------------------------------------------------------------------------------------------
+
+    def embed_words(self, words: str) -> Float[Tensor, "n d"]:
+        """The token embeddings of some words, to start a context from."""
+        ids = torch.tensor(self.tokens.encode(words), device=self.device)
+        return self.text.token_embedding(ids).detach().clone()  # type: ignore[no-any-return]
+
+    def encode_texts(self, texts: Sequence[str], *, chunk: int = 512) -> Float[Tensor, "n D"]:
+        """open_clip's own features of whole texts, before normalisation, without gradient."""
+        with torch.no_grad():
+            parts = []
+            for start in range(0, len(texts), chunk):
+                ids = self.tokenizer(list(texts[start : start + chunk]), context_length=self.context_length)
+                parts.append(self.model.encode_text(ids.to(self.device)))
+            return torch.cat(parts)
+
+    def encode_plan(self, plan: TextPlan, prompts: Prompts) -> Float[Tensor, "B P C D"]:
+        """Features of prompted class texts by the plain full-length pass, before normalisation.
+
+        This is the reference for the fast pass: every class, all positions, every step.
+        """
+        text, context = prompts.text, torch.as_tensor(plan.context, device=self.device)
+        if text is None:
+            raise ConfigError("there is no text context to encode; empty prompts use the templates instead.")
+        tower = self.text
+        classes, length = plan.ids.shape
+        ids = torch.as_tensor(plan.ids, device=self.device)
+        images, count = text.shape[0], text.shape[1]
+        frozen = tower.token_embedding(ids).expand(images, count, classes, length, -1)
+        x = _place(frozen, text, context)
+        x = x + tower.positional_embedding[:length].to(x.dtype)
+        x = x.reshape(images * count * classes, length, -1)
+        mask = tower.attn_mask
+        mask = None if mask is None else mask[:length, :length]
+        for index, block in enumerate(tower.transformer.resblocks):
+            if index in prompts.text_deep:
+                x = x.reshape(images, count, classes, length, -1)
+                x = _place(x, prompts.text_deep[index], context).reshape(images * count * classes, length, -1)
+            x = block(x, attn_mask=mask)
+        x = tower.ln_final(x).reshape(images, count, classes, length, -1)
+        eot = torch.as_tensor(plan.eot, device=self.device)
+        x = x[:, :, torch.arange(classes, device=self.device), eot]
+        return self.project_text(x)
+
+    def project_text(self, x: Float[Tensor, "... w"]) -> Float[Tensor, "... D"]:
+        """The text projection onto the joint embedding."""
+        projection = self.text.text_projection
+        if projection is None:
+            return x
+        return projection(x) if isinstance(projection, nn.Linear) else x @ projection  # type: ignore[no-any-return]
+
+    def encode_image(self, pixels: Float[Tensor, "b 3 h w"], prompts: Prompts | None = None) -> Float[Tensor, "b D"]:
+        """Image features before normalisation; with image prompts the tokens are appended after CLS and patches."""
+        if prompts is None or (prompts.image is None and not prompts.image_deep):
+            return self.model.encode_image(pixels)  # type: ignore[no-any-return]
+        self.require_image_tokens()
+        visual = self.visual
+        x = visual.conv1(pixels).flatten(2).transpose(1, 2)
+        x = torch.cat([visual.class_embedding.expand(len(x), 1, -1).to(x.dtype), x], dim=1)
+        x = x + visual.positional_embedding.to(x.dtype)
+        own = x.shape[1]
+        if prompts.image is not None:
+            x = torch.cat([x, prompts.image.expand(len(x), -1, -1).to(x.dtype)], dim=1)
+        x = visual.ln_pre(x)
+        for index, block in enumerate(visual.transformer.resblocks):
+            if index in prompts.image_deep:
+                deep = prompts.image_deep[index].expand(len(x), -1, -1).to(x.dtype)
+                x = torch.cat([x[:, :own], deep], dim=1)
+            x = block(x)
+        pooled, _ = visual._pool(x)
+        return pooled if visual.proj is None else pooled @ visual.proj  # type: ignore[no-any-return]
+
+
+def _place(
+    x: Float[Tensor, "B P C L d"], tokens: Float[Tensor, "b p c n d"], context: Int[Tensor, "C n"]
+) -> Float[Tensor, "B P C L d"]:
+    """``x`` with the tokens at the context positions of each class; ``x`` itself is left alone."""
+    images, count, classes, _, width = x.shape
+    images, count = max(images, tokens.shape[0]), max(count, tokens.shape[1])
+    x = x.expand(images, count, -1, -1, -1)
+    tokens = tokens.to(x.dtype).expand(images, count, classes, -1, -1)
+    index = context[None, None, :, :, None].expand(images, count, -1, -1, width)
+    return x.scatter(3, index, tokens)

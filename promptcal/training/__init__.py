@@ -1,0 +1,1 @@
+"""Training: the loop, gradient rules, averaging and prediction."""
