@@ -1,0 +1,38 @@
+"""The one normaliser of class names: what every reader applies before a name reaches a template."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from promptcal.errors import DataError
+
+SPECIAL_TOKEN = re.compile(r"<\|?(start|end)_?of_?text\|?>", re.IGNORECASE)
+"""How CLIP's tokenizers write their start and end tokens; a name that holds one would end its own text early."""
+
+
+def normalise_class_names(raw: Sequence[str]) -> tuple[str, ...]:
+    """Class names as they enter the templates: underscores become spaces, runs of white space one space, ends trimmed.
+
+    Unicode is brought to its composed form (NFC). Case, hyphens and slashes stay; the tokenizer lower-cases later.
+
+    Args:
+        raw: the names in label order, as the data set spells them.
+
+    Raises:
+        DataError: a name that is empty, that holds a special token of the tokenizer, or that equals another one up to
+            case (their texts, hence their logits, would be identical); the labels at fault are named.
+    """
+    names = tuple(" ".join(unicodedata.normalize("NFC", name).replace("_", " ").split()) for name in raw)
+    seen: dict[str, int] = {}
+    for label, name in enumerate(names):
+        if not name:
+            raise DataError(f"class {label} has an empty name ({raw[label]!r}); give it one.")
+        if SPECIAL_TOKEN.search(name):
+            raise DataError(f"the name of class {label}, {name!r}, holds a special token of the tokenizer; rename it.")
+        other = seen.setdefault(name.lower(), label)
+        if other != label:
+            raise DataError(
+                f"classes {other} ({raw[other]!r}) and {label} ({raw[label]!r}) have the same name '{name}' once "
+                f"underscores, spaces and case are set aside; rename one."
+            )
+    return names

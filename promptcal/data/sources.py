@@ -1,0 +1,96 @@
+"""Where the images of a task come from: a folder on disk, arrays in memory, a drawing rule."""
+
+import hashlib
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, UnidentifiedImageError
+
+from promptcal.errors import DataError
+
+
+@dataclass(frozen=True)
+class FolderImages:
+    """Image files below a folder; a sample's path is relative to it."""
+
+    root: Path
+    _digests: dict[tuple[str, int, int], str] = field(default_factory=dict, compare=False, repr=False)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file at this path."""
+        return (self.root / path).is_file()
+
+    def open(self, path: str) -> Image.Image:
+        """The image in RGB; raises DataError naming the file when it is missing or broken."""
+        content = self._read(path)
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                return image.convert("RGB")
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            reason = "not an image Pillow can read" if isinstance(error, UnidentifiedImageError) else str(error)
+            raise DataError(f"the image {self.root / path} is broken ({reason}); replace or remove it.") from error
+
+    def digest(self, path: str) -> str:
+        """SHA-256 of the file's bytes; read again when its size or time of change differs."""
+        try:
+            stat = (self.root / path).stat()
+        except OSError as error:
+            raise self._missing(path) from error
+        key = (path, stat.st_size, stat.st_mtime_ns)
+        if key not in self._digests:
+            self._digests[key] = hashlib.sha256(self._read(path)).hexdigest()
+        return self._digests[key]
+
+    def _read(self, path: str) -> bytes:
+        try:
+            return (self.root / path).read_bytes()
+        except FileNotFoundError as error:
+            raise self._missing(path) from error
+        except OSError as error:
+            raise DataError(f"the image {self.root / path} cannot be read ({error.strerror}).") from error
+
+    def _missing(self, path: str) -> DataError:
+        return DataError(f"there is no image {self.root / path}; check data.root or dataset.path, and the split file.")
+
+
+@dataclass(frozen=True)
+class ArrayImages:
+    """Images held in memory: ``arrays[rows[path]]`` is grey [h, w] or colour [h, w, 3], 8 bits a channel."""
+
+    arrays: UInt8[np.ndarray, "n h w *channels"]
+    rows: Mapping[str, int]
+
+    def open(self, path: str) -> Image.Image:
+        """The image in RGB; raises DataError for an unknown path."""
+        return Image.fromarray(self._array(path)).convert("RGB")
+
+    def digest(self, path: str) -> str:
+        """SHA-256 of the array's shape and bytes."""
+        array = self._array(path)
+        return hashlib.sha256(f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes()).hexdigest()
+
+    def _array(self, path: str) -> np.ndarray:
+        if path not in self.rows:
+            raise DataError(f"there is no image '{path}' among the {len(self.rows)} held in memory.")
+        array: np.ndarray = self.arrays[self.rows[path]]
+        return array
+
+
+@dataclass(frozen=True)
+class DrawnImages:
+    """Images drawn on demand: ``draw(path)`` depends on the path and the rule alone; ``rule`` names everything else."""
+
+    draw: Callable[[str], Image.Image]
+    rule: str
+
+    def open(self, path: str) -> Image.Image:
+        """The image in RGB, drawn anew."""
+        return self.draw(path).convert("RGB")
+
+    def digest(self, path: str) -> str:
+        """SHA-256 of the rule and the path: the image is a pure function of both."""
+        return hashlib.sha256(f"{self.rule}\n{path}".encode()).hexdigest()
