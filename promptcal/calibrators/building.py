@@ -1,0 +1,57 @@
+"""Calibrators from what people write down: a name, names joined by ``+``, or a configuration node."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from sklearn.base import clone
+
+from promptcal.calibrators.contract import Calibrator
+from promptcal.config import build, options
+from promptcal.errors import ConfigError, unknown
+
+Described = str | Mapping[str, Any] | Calibrator
+"""A calibrator as people write it down: names, a configuration node with ``_target_``, or an object."""
+
+
+def build_calibrator(described: Described, parameters: Mapping[str, Any] | None = None) -> Calibrator:
+    """A new, unfitted calibrator.
+
+    Args:
+        described: a registered name; several joined by ``+``, which are applied in that order; a configuration node;
+            or a calibrator, which is copied without what it learned.
+        parameters: parameters of a single name that differ from their defaults.
+
+    Raises:
+        ConfigError: an unknown name or parameter, or a node that does not build a calibrator.
+
+    >>> build_calibrator("dac+temperature")
+    Chain(steps=['dac', 'temperature'])
+    """
+    if isinstance(described, Calibrator):
+        copy: Calibrator = clone(described)
+        return copy
+    if isinstance(described, str):
+        if "+" in described:
+            steps = [step.strip() for step in described.split("+")]
+            described, parameters = "chain", {"steps": steps, **(parameters or {})}
+        described = {**_defaults(described), **(parameters or {})}
+    made = build(described)
+    if not isinstance(made, Calibrator):
+        raise ConfigError(f"'{described.get('_target_')}' is not a calibrator.")
+    return made
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """The configuration node of a registered calibrator."""
+    store = ConfigStore.instance()
+    try:
+        node = store.load(f"calibrator/{name}.yaml").node
+    except HydraException as error:
+        known = options("calibrator")  # this also imports the plug-ins
+        if name not in known:
+            raise ConfigError(unknown("calibrator", name, known)) from error
+        node = store.load(f"calibrator/{name}.yaml").node
+    return {str(key): value for key, value in OmegaConf.to_container(node).items()}  # type: ignore[union-attr]
