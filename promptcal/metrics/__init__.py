@@ -1,1 +1,76 @@
-"""Metrics: plain functions of probabilities and labels."""
+"""Metrics: plain functions of probabilities [n, C] and labels [n], in float64; fractions unless they say otherwise."""
+
+from promptcal.metrics.binned import (
+    adaptive_ece,
+    adaptive_ece_published,
+    average_calibration_error,
+    binary_ece,
+    classwise_ece,
+    classwise_errors,
+    debiased_ece_squared,
+    ece,
+    mce,
+    mce_weighted,
+    overconfidence,
+    signed_gap,
+    underconfidence,
+)
+from promptcal.metrics.contract import Measurement, TopLabelPredictions
+from promptcal.metrics.inputs import TopLabel, check_probabilities, top_label
+from promptcal.metrics.measurement import measure
+from promptcal.metrics.proper import (
+    BrierParts,
+    accuracy,
+    brier,
+    brier_decomposition,
+    clipped,
+    macro_f1,
+    nll,
+    nll_from_logits,
+)
+from promptcal.metrics.selective import (
+    ConfidentErrors,
+    augrc,
+    aurc,
+    auroc,
+    eaurc,
+    hcfp,
+    threshold_for_budget,
+)
+
+__all__ = [
+    "BrierParts",
+    "ConfidentErrors",
+    "Measurement",
+    "TopLabel",
+    "TopLabelPredictions",
+    "accuracy",
+    "adaptive_ece",
+    "adaptive_ece_published",
+    "augrc",
+    "aurc",
+    "auroc",
+    "average_calibration_error",
+    "binary_ece",
+    "brier",
+    "brier_decomposition",
+    "check_probabilities",
+    "classwise_ece",
+    "classwise_errors",
+    "clipped",
+    "debiased_ece_squared",
+    "eaurc",
+    "ece",
+    "hcfp",
+    "macro_f1",
+    "mce",
+    "mce_weighted",
+    "measure",
+    "nll",
+    "nll_from_logits",
+    "overconfidence",
+    "signed_gap",
+    "threshold_for_budget",
+    "top_label",
+    "underconfidence",
+]

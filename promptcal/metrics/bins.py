@@ -1,0 +1,184 @@
+"""Bins and what is summed in them: the ground under every binned calibration error.
+
+Edges are k/B in float64. ``closed="right"`` bins are (a, b] (Guo et al.), ``closed="left"`` bins [a, b); either way 0
+is in the first bin and 1 in the last, so every sample counts once.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from promptcal.errors import ConfigError, unknown
+
+BLOCK_ELEMENTS = 1 << 22
+"""How many probabilities are looked at together where a [n, C] table is walked in blocks of rows."""
+
+
+@dataclass(frozen=True)
+class BinSums:
+    """Per bin: the number of samples, the sum of their confidences and the sum of their outcomes.
+
+    The last axis is the bin. Leading axes are replicates (resampled data, simulated outcomes), and the errors below
+    then have those axes; without them they are plain numbers.
+    """
+
+    count: Float[np.ndarray, "*c B"]
+    confidence: Float[np.ndarray, "*f B"]
+    outcome: Float[np.ndarray, "*o B"]
+
+    @property
+    def weight(self) -> Float[np.ndarray, "*c B"]:
+        """The share of the samples in each bin."""
+        result: np.ndarray = self.count / self.count.sum(axis=-1, keepdims=True)
+        return result
+
+    @property
+    def accuracy(self) -> Float[np.ndarray, "*o B"]:
+        """The mean outcome of each bin, 0 where it is empty."""
+        result: np.ndarray = self.outcome / np.maximum(self.count, 1.0)
+        return result
+
+    @property
+    def gap(self) -> Float[np.ndarray, "*o B"]:
+        """Mean confidence minus mean outcome of each bin, 0 where it is empty."""
+        result: np.ndarray = (self.confidence - self.outcome) / np.maximum(self.count, 1.0)
+        return result
+
+
+def l1(sums: BinSums) -> np.ndarray:
+    """The weighted mean of the absolute gaps."""
+    result: np.ndarray = (sums.weight * np.abs(sums.gap)).sum(axis=-1)
+    return result
+
+
+def l2(sums: BinSums) -> np.ndarray:
+    """The root of the weighted mean of the squared gaps."""
+    result: np.ndarray = np.sqrt((sums.weight * sums.gap**2).sum(axis=-1))
+    return result
+
+
+def maximum(sums: BinSums) -> np.ndarray:
+    """The largest absolute gap, unweighted."""
+    result: np.ndarray = np.abs(sums.gap).max(axis=-1)
+    return result
+
+
+def weighted_maximum(sums: BinSums) -> np.ndarray:
+    """The largest absolute gap times its share of the samples."""
+    result: np.ndarray = (sums.weight * np.abs(sums.gap)).max(axis=-1)
+    return result
+
+
+def average(sums: BinSums) -> np.ndarray:
+    """The unweighted mean absolute gap of the bins that are not empty."""
+    result: np.ndarray = np.abs(sums.gap).sum(axis=-1) / np.count_nonzero(sums.count, axis=-1)
+    return result
+
+
+def over(sums: BinSums) -> np.ndarray:
+    """The weighted sum of the positive gaps."""
+    result: np.ndarray = (sums.weight * np.maximum(sums.gap, 0.0)).sum(axis=-1)
+    return result
+
+
+def under(sums: BinSums) -> np.ndarray:
+    """The weighted sum of the negative gaps, as a positive number."""
+    result: np.ndarray = (sums.weight * np.maximum(-sums.gap, 0.0)).sum(axis=-1)
+    return result
+
+
+def debiased_l2_squared(sums: BinSums) -> np.ndarray:
+    """The weighted mean of squared gaps, each less A(1 - A)/(n_b - 1); it may be negative."""
+    bias = sums.accuracy * (1.0 - sums.accuracy) / np.maximum(sums.count - 1.0, 1.0)
+    result: np.ndarray = (sums.weight * (sums.gap**2 - bias)).sum(axis=-1)
+    return result
+
+
+NORMS: dict[str, Callable[[BinSums], np.ndarray]] = {"l1": l1, "l2": l2, "max": maximum}
+
+
+def bin_index(values: Float[np.ndarray, "..."], bins: int, closed: str = "right") -> Int[np.ndarray, "..."]:
+    """The equal-width bin of each value in [0, 1]: 0 to ``bins`` - 1.
+
+    Raises:
+        ConfigError: fewer than one bin, or an unknown closure.
+    """
+    if bins < 1:
+        raise ConfigError(f"bins={bins} makes no sense; ask for at least one bin.")
+    if closed not in ("right", "left"):
+        raise ConfigError(unknown("closure", closed, ("right", "left")))
+    inner_edges = np.arange(1, bins) / bins
+    result: np.ndarray = np.searchsorted(inner_edges, values, side="left" if closed == "right" else "right")
+    return result
+
+
+def bin_sums(
+    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, "*r n"], index: Int[np.ndarray, " n"], bins: int
+) -> BinSums:
+    """Counts, confidence sums and outcome sums of the samples, given the bin of each."""
+    replicates = outcome.shape[:-1]
+    cells = np.arange(math.prod(replicates))[:, None] * bins + index
+    sums = np.bincount(cells.ravel(), weights=outcome.ravel(), minlength=cells.shape[0] * bins)
+    return BinSums(
+        count=np.bincount(index, minlength=bins).astype(np.float64),
+        confidence=np.bincount(index, weights=confidence, minlength=bins),
+        outcome=sums.reshape(*replicates, bins),
+    )
+
+
+def equal_width(
+    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, "*r n"], bins: int = 15, closed: str = "right"
+) -> BinSums:
+    """The sums of ``bins`` equal-width bins."""
+    return bin_sums(confidence, outcome, bin_index(confidence, bins, closed), bins)
+
+
+def mass_edges(confidence: Float[np.ndarray, " n"], bins: int) -> Float[np.ndarray, " edges"]:
+    """Edges between which about equally many samples lie: the sorted confidences interpolated at ranks k·n/B."""
+    n = len(confidence)
+    edges: np.ndarray = np.interp(np.linspace(0, n, bins + 1), np.arange(n), np.sort(confidence))
+    return edges
+
+
+def equal_mass(confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, "*r n"], bins: int = 15) -> BinSums:
+    """The sums of up to ``bins`` equal-mass bins (a, b]: ties stay whole, the minimum is in the first bin."""
+    edges = np.unique(mass_edges(confidence, bins))
+    return bin_sums(confidence, outcome, np.searchsorted(edges[1:-1], confidence, side="left"), max(len(edges) - 1, 1))
+
+
+def published_adaptive_error(
+    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], bins: int = 15
+) -> float:
+    """The equal-mass error over bins (a, b] without the samples at the very minimum, weighted by their share of all."""
+    edges = mass_edges(confidence, bins)
+    kept = confidence > edges[0]
+    if not kept.any():
+        return 0.0
+    index = np.searchsorted(edges[1:-1], confidence[kept], side="left")
+    sums = bin_sums(confidence[kept], outcome[kept], index, bins)
+    return float(np.abs(sums.confidence - sums.outcome).sum() / len(confidence))
+
+
+def class_sums(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"], bins: int, closed: str) -> BinSums:
+    """One-vs-rest bin sums of every class, flattened class by class [C·B].
+
+    Nearly all probabilities of many classes lie in the first bin, so only the others are sorted into bins.
+    """
+    n, classes = probs.shape
+    count, confidence = np.zeros((classes, bins)), np.zeros((classes, bins))
+    rows = max(1, BLOCK_ELEMENTS // classes)
+    for start in range(0, n, rows):
+        block = probs[start : start + rows]
+        above = block > 1 / bins if closed == "right" else block >= 1 / bins
+        values, columns = block[above], np.nonzero(above)[1]
+        index = columns * bins + bin_index(values, bins, closed)
+        count += np.bincount(index, minlength=classes * bins).reshape(classes, bins)
+        confidence += np.bincount(index, weights=values, minlength=classes * bins).reshape(classes, bins)
+        count[:, 0] += len(block) - above.sum(axis=0)
+        confidence[:, 0] += np.where(above, 0.0, block).sum(axis=0)
+    true = labels * bins + bin_index(probs[np.arange(n), labels], bins, closed)
+    outcome = np.bincount(true, minlength=classes * bins).astype(np.float64)
+    return BinSums(count.ravel(), confidence.ravel(), outcome)

@@ -1,0 +1,156 @@
+"""What a metric is handed, what it hands back, and how a preset names it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from promptcal.errors import MissingField
+from promptcal.metrics.bins import BinSums, equal_width
+from promptcal.metrics.inputs import check_labels, check_outcomes, check_probabilities, top_label
+from promptcal.types import Predictions
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number, with what a reader needs to compare it: a fraction unless ``unit`` says otherwise.
+
+    ``value`` is None where the quantity does not exist (such as the AUROC of a model that is always right).
+    ``noise_floor`` is the expected value for a perfectly calibrated model with the same confidences; ``low`` and
+    ``high`` are 95 % bounds by the method that ``interval_kind`` names.
+    """
+
+    metric: str
+    value: float | None
+    n: int
+    bins: int | None = None
+    norm: str | None = None
+    closed: str | None = None
+    unit: str = "fraction"
+    preset: str = "guo15"
+    noise_floor: float | None = None
+    low: float | None = None
+    high: float | None = None
+    interval_kind: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """The measurement as one JSON-ready row, with the same keys for every metric."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class TopLabelPredictions:
+    """Predictions of which only the top label is known: its confidence [n], its class [n], and the true labels [n]."""
+
+    confidence: Float[np.ndarray, " n"]
+    predicted: Int[np.ndarray, " n"]
+    labels: Int[np.ndarray, " n"]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One split, checked, with its top labels: what every metric draws on.
+
+    ``probabilities`` is None where only the top label is known; ``logits`` (divided by any temperature) is None where
+    the probabilities did not come from logits.
+    """
+
+    confidence: Float[np.ndarray, " n"]
+    correct: Float[np.ndarray, " n"]
+    predicted: Int[np.ndarray, " n"]
+    labels: Int[np.ndarray, " n"]
+    probabilities: Float[np.ndarray, "n C"] | None = None
+    logits: Float[np.ndarray, "n C"] | None = None
+    image_features: Float[np.ndarray, "n D"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def probs(self) -> Float[np.ndarray, "n C"]:
+        """The probabilities of all classes; raises MissingField where only the top label is known."""
+        if self.probabilities is None:
+            raise MissingField(
+                "this metric needs the probabilities of all classes; the predictions hold the top label."
+            )
+        return self.probabilities
+
+
+def score(predictions: Predictions | TopLabelPredictions) -> Scored:
+    """The predictions, checked and with their top labels.
+
+    Raises:
+        DataError: what ``check_probabilities`` refuses, the first offending row named.
+    """
+    if isinstance(predictions, TopLabelPredictions):
+        labels = check_labels(predictions.labels, len(predictions.confidence))
+        predicted = check_labels(predictions.predicted, len(predictions.confidence))
+        confidence, correct = check_outcomes(predictions.confidence, (predicted == labels).astype(np.float64))
+        return Scored(confidence, correct, predicted, labels)
+    probs, labels = check_probabilities(predictions.probs(), predictions.labels)
+    confidence, correct = top_label(probs, labels)
+    return Scored(
+        confidence,
+        correct,
+        probs.argmax(axis=1),
+        labels,
+        probs,
+        predictions.calibrated_logits if predictions.probabilities is None else None,
+        predictions.image_features,
+    )
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A named metric of a preset and the convention its rows carry; it is made by one of the functions below.
+
+    Attributes:
+        value: the metric of a split.
+        rows: where the metric is a mean over samples, the values it is the mean of.
+        sums: where the metric is a function of top-label bin sums, those sums for outcomes [..., n] ...
+        reduce: ... and that function.
+        resample: whether a basic bootstrap gives it an honest interval.
+        slow: whether it is computed on request only.
+    """
+
+    name: str
+    value: Callable[[Scored], float | None]
+    rows: Callable[[Scored], np.ndarray] | None = None
+    sums: Callable[[np.ndarray, np.ndarray], BinSums] | None = None
+    reduce: Callable[[BinSums], np.ndarray] | None = None
+    bins: int | None = None
+    norm: str | None = None
+    closed: str | None = None
+    unit: str = "fraction"
+    all_classes: bool = False
+    resample: bool = False
+    slow: bool = False
+
+
+def mean_metric(
+    name: str, rows: Callable[[Scored], np.ndarray], unit: str = "fraction", all_classes: bool = False
+) -> Metric:
+    """A metric that is the mean of one value per sample."""
+    return Metric(name, lambda scored: float(rows(scored).mean()), rows=rows, unit=unit, all_classes=all_classes)
+
+
+def binned_metric(
+    name: str,
+    reduce: Callable[[BinSums], np.ndarray],
+    bins: int = 15,
+    *,
+    norm: str | None = None,
+    closed: str = "right",
+    sums: Callable[[np.ndarray, np.ndarray], BinSums] | None = None,
+    unit: str = "fraction",
+) -> Metric:
+    """A metric that is a function of top-label bin sums: equal-width ones unless ``sums`` says otherwise."""
+    collect = sums or partial(equal_width, bins=bins, closed=closed)
+
+    def value(scored: Scored) -> float:
+        return float(reduce(collect(scored.confidence, scored.correct)))
+
+    return Metric(name, value, sums=collect, reduce=reduce, bins=bins, norm=norm, closed=closed, unit=unit)
