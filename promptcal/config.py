@@ -30,7 +30,7 @@ Registered = TypeVar("Registered", bound=Callable[..., Any])
 INJECTED = frozenset({"clip", "classes", "generator", "root"})
 """Parameters that the program hands over; they never appear in a configuration."""
 
-PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training", "data", "models")
+PLUGIN_PACKAGES = ("learners", "losses", "training")
 TRUSTED = ["promptcal.", "torch.optim."]
 """Prefixes of the targets ``build`` accepts; the packages of declared plug-ins are added."""
 
@@ -112,10 +112,15 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     try:
         with initialize_config_dir(config_dir=str(asset_path("configs")), version_base="1.3"):
             try:
-                config = hydra_compose("config", overrides=list(overrides))
+                config = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
             except ConfigCompositionException as error:
                 raise ConfigError(_explain_key(str(error), overrides)) from error
+        choices = {group: config.hydra.runtime.choices.get(group) for group in groups()}
+        OmegaConf.set_struct(config, False)
+        del config["hydra"]
+        config.choices = choices
         OmegaConf.resolve(config)
+        OmegaConf.set_struct(config, True)
     except (HydraException, OmegaConfBaseException) as error:
         first_line = str(error).splitlines()[0]
         raise ConfigError(f"the configuration cannot be composed: {first_line}") from error

@@ -8,7 +8,7 @@ Every record is frozen. Shapes: b images, C classes, D embedding width, d token 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -48,6 +48,7 @@ class Sample:
     label: int
 
 
+@runtime_checkable
 class ImageSource(Protocol):
     """Where the images of a task come from: a folder on disk, arrays in memory, a drawing rule."""
 

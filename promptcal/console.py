@@ -1,0 +1,26 @@
+"""What the command line says: lines to standard output, progress to standard error."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def say(text: str = "") -> None:
+    """Write one line to standard output."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    """Write one line to standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def progress(items: Iterable[Item], label: str, *, total: int | None = None, quiet: bool = False) -> Iterator[Item]:
+    """The items, with a progress bar on standard error while they are walked."""
+    from tqdm import tqdm
+
+    yield from tqdm(items, desc=label, total=total, disable=quiet, leave=False, dynamic_ncols=True, mininterval=0.5)

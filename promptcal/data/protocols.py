@@ -1,0 +1,58 @@
+"""Protocols: what is trained on and what is tested, from one task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from promptcal.data.splits import base_novel, few_shot
+from promptcal.errors import ConfigError
+from promptcal.types import Task
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What a run trains on (``train.train``), calibrates on (``train.val``) and tests on (``targets[name].test``)."""
+
+    train: Task
+    targets: Mapping[str, Task]
+
+
+def base_to_novel(
+    task: Task,
+    shots: int,
+    seed: int,
+    split_seed: int | None = None,
+    calibration_split: str = "few_shot_val",
+    test: str = "split",
+) -> Splits:
+    """Few shots of all classes, then the halves: train on base, test on base and novel.
+
+    The few-shot draw comes before the halves, since train and validation share one random stream over all classes:
+    that is what gives exactly the published images.
+
+    Args:
+        task: the whole task.
+        shots: training images a class; -1 = all.
+        seed: seed of the draw.
+        split_seed: None = the first half of the labels is base; a number = a seeded random half.
+        calibration_split: ``few_shot_val`` (min(shots, 4) images a class, as published) or ``full_val``.
+        test: ``split`` = the test split; ``undrawn`` = that and every training and validation image not drawn.
+
+    Raises:
+        ConfigError: an unknown ``calibration_split`` or ``test``, or calibration on images that are tested on.
+
+    References:
+        Zhou et al., "Conditional Prompt Learning for Vision-Language Models", CVPR 2022, arXiv 2203.05557.
+    """
+    if calibration_split not in ("few_shot_val", "full_val"):
+        raise ConfigError(f"unknown calibration.split '{calibration_split}'; choose few_shot_val or full_val.")
+    if test not in ("split", "undrawn"):
+        raise ConfigError(f"unknown protocol.test '{test}'; choose split or undrawn.")
+    if test == "undrawn" and calibration_split == "full_val":
+        raise ConfigError(
+            "protocol.test=undrawn tests on validation images that calibration.split=full_val fits on; change one of them."
+        )
+    drawn = few_shot(task, shots, seed, test="undrawn" if test == "undrawn" else "split")
+    if calibration_split == "full_val":
+        drawn = drawn.replace(val=task.val)
+    base, novel = base_novel(drawn, split_seed)
+    return Splits(train=base, targets={"base": base, "novel": novel})

@@ -1,0 +1,240 @@
+"""The straight line, from a configuration to a finished run; who reads this file has seen the whole program.
+
+card → Task → few-shot draw → base/novel halves → bound classifier → loss terms → learned tensors
+     → Predictions (val, base, novel) → calibrators → metric rows
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from promptcal.calibrators import build_calibrator
+from promptcal.config import build
+from promptcal.console import progress
+from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest, task_record
+from promptcal.data.features import FeatureCache
+from promptcal.data.protocols import Splits
+from promptcal.errors import ConfigError, DataError
+from promptcal.learners.contract import Learner
+from promptcal.metrics import measure
+from promptcal.models.classifier import BoundClassifier, Classifier
+from promptcal.models.clip import FrozenClip
+from promptcal.run import RunFolder, identity, method_label
+from promptcal.storage import save_predictions, save_tensors, write_json, write_jsonl
+from promptcal.training.images import ImageSide
+from promptcal.training.loop import fit
+from promptcal.training.predict import predict
+from promptcal.types import Predictions
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run before any work: its configuration, data, model and folder."""
+
+    config: DictConfig
+    card: Card
+    splits: Splits
+    clip: FrozenClip
+    folder: RunFolder
+
+
+def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) -> Prepared:
+    """Read the data, draw the shots, look for the images, load the model and find the run's folder."""
+    card = read_card(config.dataset)
+    task = load_task(card, config.data.root)
+    for warning in size_warnings(card, task):
+        say(warning)
+    if config.data.missing == "skip":
+        task = check_images(task, missing="skip")
+    splits: Splits = build(
+        config.protocol,
+        task=task,
+        shots=config.shots,
+        seed=config.seed,
+        split_seed=config.split_seed,
+        calibration_split=config.calibration.split,
+    )
+    for used in (splits.train, *splits.targets.values()):
+        check_images(used, missing=config.data.missing)
+    clip: FrozenClip = build(config.model)
+    clip.to(device_of(config))
+    digest = "".join(task_digest(used) for used in (splits.train, *splits.targets.values()))
+    name = identity(config, digest, clip.weights_digest())
+    folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
+    return Prepared(config, card, splits, clip, folder)
+
+
+def run(
+    config: DictConfig, *, again: bool = False, quiet: bool = False, say: Callable[[str], None] = lambda line: None
+) -> RunFolder:
+    """Do one run, or find it done.
+
+    Args:
+        config: from ``promptcal.config.compose``.
+        again: repeat a run that is already done.
+        quiet: no progress bars.
+        say: told what is being done, a line at a time.
+
+    Returns:
+        The finished run's folder.
+    """
+    prepared = prepare(config, say)
+    folder, splits, clip = prepared.folder, prepared.splits, prepared.clip
+    if folder.is_done and not again:
+        say(f"{folder.path} is done already")
+        return folder
+    folder.begin()
+    started = time.perf_counter()
+
+    generator = torch.Generator().manual_seed(int(config.seed))
+    learner: Learner = build(config.learner, clip=clip, classes=splits.train.classes, generator=generator)
+    learner.to(clip.device)
+    classifier = Classifier(clip, learner, config.text_pass)
+    targets = {name: classifier.bind(target.classes) for name, target in splits.targets.items()}
+    base = classifier.bind(splits.train.classes)
+    work = ImageSide(
+        clip=clip,
+        images=splits.train.images,
+        augment=prepared.card.augment,
+        cache=FeatureCache(Path(config.system.cache), int(config.system.cache_gb * 2**30))
+        if config.system.cache
+        else None,
+        prompted=learner.prompts_image,
+        quiet=quiet,
+    )
+
+    history = train(base, work, splits, config, targets=targets, quiet=quiet, say=say)
+    trained = time.perf_counter()
+
+    everything = predict_all(base, work, splits, targets, config)
+    rows = measure_all(everything, config)
+
+    folder.write_config(config)
+    state = {name: tensor.detach().cpu().numpy() for name, tensor in learner.state_dict().items()}
+    save_tensors(folder.partial / "learner.safetensors", state, {"learner": config.learner["_target_"]})
+    for name, predictions in everything.items():
+        save_predictions(folder.partial / "predictions" / f"{name}.safetensors", predictions)
+    write_jsonl(folder.partial / "history.jsonl", history)
+    write_jsonl(folder.partial / "metrics.jsonl", rows)
+    targets_record = {name: task_record(target) for name, target in splits.targets.items()}
+    write_json(folder.partial / "task.json", {"train": task_record(splits.train), "targets": targets_record})
+    folder.write_info(
+        device=str(clip.device),
+        learned_parameters=learner.n_parameters(),
+        logit_scale=clip.logit_scale,
+        train_seconds=round(trained - started, 3),
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    folder.finish()
+    return folder
+
+
+def train(
+    base: BoundClassifier,
+    work: ImageSide,
+    splits: Splits,
+    config: DictConfig,
+    *,
+    targets: Mapping[str, BoundClassifier],
+    quiet: bool,
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Train the learner on the base half; a learner without learned tensors is left as it is."""
+    learner, task = base.learner, splits.train
+    if learner.n_parameters() == 0:
+        return []
+    terms = {name: build(node) for name, node in config.losses.items()}
+    settings = build(config.training)
+    features = build(config.features)
+    batches = work.batches(task, settings, features, int(config.seed))
+    total = batches.steps * settings.epochs
+    say(
+        f"{method_label(config)} on {task.name}: {len(base.classes)} classes, {len(task.train)} images, batches of "
+        f"{settings.batch_size}, {batches.steps} steps an epoch, {total} in all; "
+        f"{work.describe(features, settings.epochs)}; logit scale {base.clip.logit_scale:.1f}"
+    )
+    if total < 50:
+        say(
+            f"only {total} steps in all: the learner may stay near its start; raise training.epochs or lower batch_size"
+        )
+    if "margin" in terms and settings.batch_size == 1:
+        say("batches of 1 have no margin variance: the margin term is its mean alone")
+    bar = progress(range(settings.epochs), method_label(config), total=settings.epochs, quiet=quiet)
+    next(bar, None)
+
+    def on_epoch(row: dict[str, Any]) -> None:
+        every = settings.evaluate_every
+        if every and (row["epoch"] % every == 0 or row["epoch"] == settings.epochs):
+            learner.eval()
+            for name, bound in targets.items():
+                test = splits.targets[name].test
+                seen = predict(bound, work.test_batches(test), test, split=name, precision=config.precision)
+                row |= {f"{name}_{m.metric}": m.value for m in measure(seen) if m.metric in ("accuracy", "ece")}
+            learner.train()
+        next(bar, None)
+
+    return fit(base, batches, terms, settings, precision=config.precision, on_epoch=on_epoch)
+
+
+def predict_all(
+    base: BoundClassifier,
+    work: ImageSide,
+    splits: Splits,
+    targets: Mapping[str, BoundClassifier],
+    config: DictConfig,
+) -> dict[str, Predictions]:
+    """Predictions of the base validation images and of every target's test images."""
+    found = {}
+    if splits.train.val:
+        val = splits.train.val
+        found["val"] = predict(base, work.test_batches(val), val, split="val", precision=config.precision)
+    for name, bound in targets.items():
+        test = splits.targets[name].test
+        found[name] = predict(bound, work.test_batches(test), test, split=name, precision=config.precision)
+    return found
+
+
+def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> list[dict[str, Any]]:
+    """Metric rows of every calibrator on every target; calibrators are fitted on base validation alone."""
+    rows = []
+    for name in config.calibrators:
+        calibrator = build_calibrator(name)
+        if name != "none":
+            if "val" not in everything:
+                raise DataError(
+                    f"the calibrator '{name}' is fitted on validation images and this data set has none; use "
+                    f"calibrators=[none] or give the data set a validation split."
+                )
+            calibrator.fit(everything["val"])
+        for split, predictions in everything.items():
+            if split == "val":
+                continue
+            for measurement in measure(calibrator.transform(predictions)):
+                rows.append({"calibrator": name, "split": split, **measurement.row()})
+    about = {
+        "dataset": config.choices.dataset,
+        "method": method_label(config),
+        "model": config.choices.model,
+        "seed": config.seed,
+        "split_seed": config.split_seed,
+        "shots": config.shots,
+    }
+    return [{**about, **row} for row in rows]
+
+
+def device_of(config: DictConfig) -> torch.device:
+    """The device to work on: one, whatever else is visible."""
+    wanted = str(config.system.device)
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("system.device=cuda was asked for, but torch sees no GPU; use system.device=cpu or auto.")
+    try:
+        return torch.device(wanted)
+    except RuntimeError as error:
+        raise ConfigError(f"unknown device '{wanted}'; use auto, cpu or cuda.") from error

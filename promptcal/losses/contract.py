@@ -1,0 +1,54 @@
+"""What every loss term offers, and the weighted sum of several."""
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from promptcal.errors import ConfigError
+from promptcal.types import Outputs
+
+
+@runtime_checkable
+class LossTerm(Protocol):
+    """One additive term: a weight and a scalar value of a batch, in float32 or wider.
+
+    ``needs`` names what it reads beyond logits and features (``zero_shot_logits``); ``replaces_cross_entropy`` says
+    that the term stands in for cross-entropy; ``of_text`` that it acts on learned text features.
+    """
+
+    weight: float
+    needs: frozenset[str]
+    replaces_cross_entropy: bool
+    of_text: bool
+
+    def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        """The unweighted value of the term."""
+        ...
+
+
+def check_terms(terms: Mapping[str, LossTerm], *, learns_text: bool, n_classes: int) -> None:
+    """Refuse combinations that cannot mean anything, before a model is trained on them.
+
+    Raises:
+        ConfigError: no term, two terms that replace cross-entropy, a text term where no text is learned, one class.
+    """
+    if not terms:
+        raise ConfigError("there is no loss term; a method that trains needs one, such as losses.cross_entropy.")
+    replacers = [name for name, term in terms.items() if term.replaces_cross_entropy]
+    if len(replacers) > 1:
+        raise ConfigError(f"both '{replacers[0]}' and '{replacers[1]}' stand in for cross-entropy; choose one of them.")
+    if n_classes < 2:
+        raise ConfigError("training needs at least two classes: with one, every probability is 1 whatever is learned.")
+    for name, term in terms.items():
+        if term.of_text and not learns_text:
+            raise ConfigError(
+                f"the term '{name}' acts on learned text features, but this learner learns no text; leave it out."
+            )
+
+
+def weighted_sum(values: Mapping[str, Float[Tensor, ""]], terms: Mapping[str, LossTerm]) -> Float[Tensor, ""]:
+    """The sum of weight × value over the terms."""
+    return torch.stack([terms[name].weight * value for name, value in values.items()]).sum()

@@ -1,0 +1,64 @@
+"""Text-moment matching of TCPT: the tuned class texts keep the mean and covariance of the frozen ones."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from promptcal.config import register
+from promptcal.errors import ConfigError
+from promptcal.types import Outputs
+
+
+@register("loss", "text_moments")
+@dataclass(frozen=True)
+class TextMoments:
+    """L = ‖μ − μ⁰‖² + ‖Σ − Σ⁰‖²_F over the C classes, of L2-normalised text features, tuned and frozen.
+
+    Σ = Tcᵀ Tc / C with the class-centred features Tc [C, D] (divisor C); no division by D. Where C < D the Frobenius
+    distance is taken from C × C Gram matrices of Tc, Fc and Δ = Tc − Fc,
+
+        ‖Σ − Σ⁰‖²_F = (⟨Tc Tcᵀ, ΔΔᵀ⟩ + 2⟨ΔFcᵀ, TcΔᵀ⟩ + ⟨Fc Fcᵀ, ΔΔᵀ⟩) / C²,
+
+    the same number without cancellation near Tc = Fc; otherwise from the D × D form. Where the text features depend on
+    the image, the term is taken per image and averaged.
+
+    Args:
+        weight: λ, 5.0 in the authors' code.
+
+    Raises:
+        ConfigError: a single class, whose covariance says nothing.
+
+    References:
+        Sharifdeen et al. (TCPT), CVPR 2026, arXiv 2602.19024. Deviation: computed in float32, since the released code
+        squares float16 differences, most of which underflow.
+    """
+
+    weight: float = 5.0
+    needs: ClassVar[frozenset[str]] = frozenset()
+    replaces_cross_entropy: ClassVar[bool] = False
+    of_text: ClassVar[bool] = True
+
+    def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        """The value for the current class list; the labels are not read."""
+        del labels
+        tuned = outputs.text_features.float()
+        frozen = outputs.zero_shot_text_features.float()
+        if frozen.shape[0] < 2:
+            raise ConfigError("text moments need at least two classes: the covariance of one is zero.")
+        mean = (tuned.mean(dim=-2) - frozen.mean(dim=-2)).square().sum(dim=-1)
+        return (mean + covariance_distance(tuned, frozen)).mean()
+
+
+def covariance_distance(tuned: Float[Tensor, "... C D"], frozen: Float[Tensor, "C D"]) -> Float[Tensor, "..."]:
+    """‖Σ_T − Σ_F‖²_F of the class covariances (divisor C), by the cheaper of the Gram and the D × D form."""
+    classes, width = frozen.shape
+    t = tuned - tuned.mean(dim=-2, keepdim=True)
+    f = frozen - frozen.mean(dim=-2, keepdim=True)
+    if classes >= width:
+        return (t.mT @ t - f.mT @ f).square().sum(dim=(-2, -1)) / classes**2
+    delta = t - f
+    gram = delta @ delta.mT
+    products = (t @ t.mT + f @ f.mT) * gram + 2 * (delta @ f.mT) * (t @ delta.mT)
+    return products.sum(dim=(-2, -1)) / classes**2

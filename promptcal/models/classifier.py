@@ -1,0 +1,148 @@
+"""The classifier: a frozen CLIP, a learner, and, once bound to a class list, everything that depends on it."""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from promptcal.errors import ConfigError, DataError
+from promptcal.learners.contract import Learner
+from promptcal.models.causal_text import TextPass, text_pass
+from promptcal.models.clip import FrozenClip
+from promptcal.models.text_plan import plan
+from promptcal.types import Batch, ClassNames, Outputs, Prompts
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A frozen CLIP and a learner; ``bind`` it to a class list to classify.
+
+    Attributes:
+        clip: the frozen model.
+        learner: what makes the prompts; its ``state_dict()`` is the checkpoint and knows no class names.
+        text_pass: ``fast`` (exact, shares what the classes have in common) or ``plain`` (every class at full length).
+    """
+
+    clip: FrozenClip
+    learner: Learner
+    text_pass: str = "fast"
+
+    def bind(self, classes: ClassNames) -> "BoundClassifier":
+        """The classifier of these classes; refused for a learner tied to other classes."""
+        tied = self.learner.tied_classes
+        if tied is not None and tied != classes.names:
+            raise ConfigError(
+                f"this {type(self.learner).__name__} has prompts of its own for each of {len(tied)} classes "
+                f"({', '.join(tied[:3])}, …) and cannot serve other classes; use a context shared by all classes, or "
+                f"evaluate on its own classes only."
+            )
+        return BoundClassifier(self, classes)
+
+
+@dataclass(frozen=True)
+class BoundClassifier:
+    """A classifier of one class list: owns the token plan, the frozen texts and what follows from them."""
+
+    classifier: Classifier
+    classes: ClassNames
+    _passes: dict[tuple[int, str, str], TextPass] = field(default_factory=dict, repr=False)
+    _evaluated: dict[tuple[object, ...], Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def clip(self) -> FrozenClip:
+        """The frozen model."""
+        return self.classifier.clip
+
+    @property
+    def learner(self) -> Learner:
+        """The learner."""
+        return self.classifier.learner
+
+    @cached_property
+    def zero_shot_text_features(self) -> Float[Tensor, "C D"]:
+        """The frozen text features: normalised per template, averaged, normalised again; computed once."""
+        per_template = [normalize(self.clip.encode_texts(texts).float(), dim=-1) for texts in self.classes.texts()]
+        if len(per_template) == 1:
+            return per_template[0]
+        return normalize(torch.stack(per_template).mean(dim=0), dim=-1)
+
+    def text_features(self, prompts: Prompts) -> Float[Tensor, "... C D"]:
+        """Normalised text features [C, D], or [b, C, D] where the prompts depend on the image.
+
+        Several prompts are averaged after normalising each, and normalised again. Without gradients, prompts that do
+        not depend on the image are encoded once until a learned tensor changes.
+        """
+        if prompts.text is None:
+            return self.zero_shot_text_features
+        if torch.is_grad_enabled() or self.learner.per_image:
+            return self._encode(prompts)
+        state = (torch.is_autocast_enabled(), *((id(p), p._version) for p in self.learner.parameters()))
+        if state not in self._evaluated:
+            self._evaluated.clear()
+            self._evaluated[state] = self._encode(prompts)
+        return self._evaluated[state]
+
+    def _encode(self, prompts: Prompts) -> Float[Tensor, "... C D"]:
+        features = normalize(self._pass(prompts).encode(prompts).float(), dim=-1)
+        if features.shape[1] > 1:
+            features = normalize(features.mean(dim=1, keepdim=True), dim=-1)
+        return features[:, 0] if self.learner.per_image else features[0, 0]
+
+    def _pass(self, prompts: Prompts) -> TextPass:
+        if prompts.text is None:
+            raise ConfigError("empty prompts have no text pass of their own.")
+        key = (prompts.text.shape[3], prompts.position, prompts.tail)
+        if key not in self._passes:
+            layout = plan(self.classes.names, key[0], self.clip.tokens, position=key[1], tail=key[2])
+            self._passes[key] = text_pass(self.clip, layout, self.classifier.text_pass)
+        return self._passes[key]
+
+    def __call__(self, batch: Batch, needs: AbstractSet[str] = frozenset()) -> Outputs:
+        """Classify a batch; ``needs`` names what the loss terms ask for beyond the logits.
+
+        Gradients flow to the learner's tensors only. Logits and features are float32 whatever the autocast.
+
+        Raises:
+            DataError: a batch with neither pixels nor the features this learner can work on.
+        """
+        raw = self._frozen_image_features(batch, needs)
+        prompts = self.learner(None if raw is None else normalize(raw.float(), dim=-1))
+        if self.learner.prompts_image:
+            if batch.pixels is None:
+                raise DataError(
+                    f"{type(self.learner).__name__} prompts the image tower and needs pixels, not features."
+                )
+            tuned = self.clip.encode_image(batch.pixels, prompts)
+        elif raw is None:
+            raise DataError("the batch holds neither pixels nor image features.")
+        else:
+            tuned = raw
+        text = self.text_features(prompts)
+        with torch.autocast(tuned.device.type, enabled=False):
+            image = normalize(tuned.float(), dim=-1)
+            text = text.float()
+            cosine = image @ text.T if text.ndim == 2 else torch.einsum("bd,bcd->bc", image, text)
+            return Outputs(
+                logits=self.clip.logit_scale * cosine + self.clip.logit_bias,
+                image_features=image,
+                text_features=text,
+                zero_shot_text_features=self.zero_shot_text_features,
+                logit_scale=self.clip.logit_scale,
+                learns_text=self.learner.learns_text,
+                zero_shot_image_features=None if raw is None else normalize(raw.float(), dim=-1),
+            )
+
+    def _frozen_image_features(self, batch: Batch, needs: AbstractSet[str]) -> Float[Tensor, "b D"] | None:
+        """Frozen image features: those of the batch, else encoded where the learner or a term asks for them."""
+        if batch.features is not None:
+            return batch.features
+        if batch.pixels is None:
+            return None
+        if self.learner.prompts_image and not self.learner.reads_image and "zero_shot_logits" not in needs:
+            return None
+        with torch.no_grad():
+            return self.clip.encode_image(batch.pixels)

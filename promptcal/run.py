@@ -1,0 +1,185 @@
+"""One run on disk: a folder found by what decides its numbers, written whole or not at all."""
+
+import hashlib
+import json
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+import promptcal
+from promptcal.errors import DataError
+from promptcal.storage import load_predictions, load_tensors, read_jsonl, write_json, write_text
+from promptcal.types import Predictions
+
+SCHEMA = 1
+"""Raised when the meaning of a run folder changes; part of the hash, so that old runs are not taken for new ones."""
+
+IRRELEVANT = ("data", "runs", "system", "dataset.path", "model.weights", "model.download")
+"""Keys of the configuration that cannot change a number."""
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "open_clip_torch",
+    "timm",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "safetensors",
+    "pillow",
+)
+
+
+def method_label(config: DictConfig) -> str:
+    """What a run's method is called: the recipe and its plug-ins, such as ``coop+margin+moments``."""
+    plugins = config.choices.plugin
+    return "+".join([config.choices.method, *plugins])
+
+
+def identity(config: DictConfig, task_digest: str, weights_digest: str) -> str:
+    """Eight hexadecimal digits over everything that can change a number and nothing that cannot."""
+    settings = OmegaConf.to_container(config, resolve=True)
+    if not isinstance(settings, dict):
+        raise DataError("the configuration of a run must be a mapping.")
+    for key in IRRELEVANT:
+        parent, _, leaf = key.rpartition(".")
+        holder: Any = settings[parent] if parent else settings
+        holder.pop(leaf, None)
+    content = {"schema": SCHEMA, "config": settings, "task": task_digest, "weights": weights_digest}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """``runs/<dataset>/<method>/<hash8>``; while a run is under way it works in ``<hash8>.partial`` beside it."""
+
+    path: Path
+
+    @property
+    def partial(self) -> Path:
+        """Where an unfinished run works."""
+        return self.path.with_name(f"{self.path.name}.partial")
+
+    @property
+    def is_done(self) -> bool:
+        """A folder under its own name is whole: it is renamed when everything in it has been written."""
+        return (self.path / "run.json").is_file()
+
+    def begin(self) -> Path:
+        """An empty working folder for this run."""
+        shutil.rmtree(self.partial, ignore_errors=True)
+        self.partial.mkdir(parents=True)
+        return self.partial
+
+    def finish(self) -> None:
+        """Make the working folder the run; an older run of the same name is replaced whole."""
+        old = self.path.with_name(f"{self.path.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if self.path.exists():
+            self.path.rename(old)
+        self.partial.rename(self.path)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _file(self, name: str) -> Path:
+        path = self.path / name
+        if not path.exists():
+            raise DataError(f"{self.path} is not a finished run: it has no {name}; run it again.")
+        return path
+
+    @property
+    def config(self) -> DictConfig:
+        """The resolved configuration."""
+        loaded = OmegaConf.load(self._file("config.yaml"))
+        if not isinstance(loaded, DictConfig):
+            raise DataError(f"{self.path / 'config.yaml'} is not a mapping.")
+        return loaded
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """``run.json``: commit, versions, device, times, cost."""
+        info: dict[str, Any] = json.loads(self._file("run.json").read_text(encoding="utf-8"))
+        return info
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of ``metrics.jsonl``."""
+        return read_jsonl(self._file("metrics.jsonl"))
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The rows of ``history.jsonl``; empty for a method that does not train."""
+        return read_jsonl(self._file("history.jsonl"))
+
+    def predictions(self, split: str) -> Predictions:
+        """The stored predictions of a split."""
+        return load_predictions(self._file(f"predictions/{split}.safetensors"))
+
+    def learner_state(self) -> dict[str, torch.Tensor]:
+        """The learned tensors."""
+        arrays, _ = load_tensors(self._file("learner.safetensors"))
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def write_config(self, config: DictConfig) -> None:
+        """Write the resolved configuration into the working folder."""
+        write_text(self.partial / "config.yaml", OmegaConf.to_yaml(config, resolve=True, sort_keys=True))
+
+    def write_info(self, **facts: Any) -> None:
+        """Write ``run.json`` into the working folder: versions, commit and the given facts."""
+        write_json(self.partial / "run.json", {"schema": SCHEMA, **versions(), **facts})
+
+
+def find_runs(*places: Path) -> list[RunFolder]:
+    """The finished runs at or below some folders, in order of their paths.
+
+    Raises:
+        DataError: a place that does not exist or holds no finished run.
+    """
+    found = []
+    for place in places:
+        if not place.exists():
+            raise DataError(f"there is no folder {place}.")
+        here = [RunFolder(file.parent) for file in sorted(place.rglob("run.json")) if ".partial" not in str(file)]
+        if not here:
+            raise DataError(f"there is no finished run in {place}; 'promptcal run' makes one.")
+        found += here
+    return found
+
+
+def versions() -> dict[str, Any]:
+    """What the numbers were made with: promptcal and its commit, Python, the packages that matter."""
+    packages = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = "absent"
+    return {
+        "promptcal": promptcal.__version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "packages": packages,
+    }
+
+
+def commit() -> str | None:
+    """The commit of promptcal's own checkout, with ``-dirty`` where files differ from it; None in an installation."""
+    root = Path(promptcal.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        return subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

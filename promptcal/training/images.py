@@ -1,0 +1,92 @@
+"""How images reach the classifier: as cached features where the image tower is frozen, else as pixels."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from promptcal.data.features import FeatureCache, image_features
+from promptcal.data.views import Augment, centre_view
+from promptcal.models.clip import FrozenClip
+from promptcal.training.batches import Batches, FeatureBatches, PixelBatches
+from promptcal.training.settings import Features, Training
+from promptcal.types import Batch, ImageSource, Sample, Task
+
+
+@dataclass(frozen=True)
+class ImageSide:
+    """Where the images are and which way they take.
+
+    Attributes:
+        clip: the frozen model.
+        images: the images of the task.
+        augment: the augmentation of training views.
+        cache: the feature cache on disk, or None.
+        prompted: the image tower runs with prompts, so pixels are needed at every step.
+        test_batch: images a test batch.
+        quiet: no progress bars.
+    """
+
+    clip: FrozenClip
+    images: ImageSource
+    augment: Augment
+    cache: FeatureCache | None
+    prompted: bool
+    test_batch: int = 256
+    quiet: bool = False
+
+    def batches(self, task: Task, settings: Training, features: Features, seed: int) -> Batches:
+        """The training images of a task, ready for the loop."""
+        views = features.count(settings.epochs)
+        view_seed = seed if features.view_seed is None else features.view_seed
+        if self.prompted:
+            return PixelBatches(
+                samples=task.train,
+                images=self.images,
+                transform=self.clip.transform,
+                augment=self.augment,
+                views=views,
+                view_seed=view_seed,
+                batch_size=settings.batch_size,
+                seed=seed,
+                device=self.clip.device,
+            )
+        labels = torch.tensor([sample.label for sample in task.train], device=self.clip.device)
+        stacked = [self._features(task.train, view, view_seed) for view in (range(views) if views else [None])]
+        return FeatureBatches(torch.stack(stacked), labels, settings.batch_size, seed)
+
+    def test_batches(self, samples: Sequence[Sample]) -> Iterator[Batch]:
+        """A split in order, by the test transform."""
+        features = None if self.prompted else self._features(samples, None, 0)
+        for start in range(0, len(samples), self.test_batch):
+            part = samples[start : start + self.test_batch]
+            labels = torch.tensor([sample.label for sample in part], device=self.clip.device)
+            if features is not None:
+                yield Batch(labels=labels, features=features[start : start + self.test_batch])
+            else:
+                pixels = [centre_view(self.images.open(sample.path), self.clip.transform) for sample in part]
+                yield Batch(labels=labels, pixels=torch.stack(pixels).to(self.clip.device))
+
+    def describe(self, features: Features, epochs: int) -> str:
+        """One phrase that says which way the training images take."""
+        views = features.count(epochs)
+        if self.prompted:
+            return "the image tower is prompted and runs at every step"
+        if views == 0:
+            return "image features are encoded once, centre crop (features.views=0: not the published augmentation)"
+        kind = "a fresh view each epoch, as published" if views == epochs else f"{views} views reused over the epochs"
+        return f"image features are encoded once, {kind}"
+
+    def _features(self, samples: Sequence[Sample], view: int | None, view_seed: int) -> Float[Tensor, "n D"]:
+        return image_features(
+            self.clip,
+            self.images,
+            [sample.path for sample in samples],
+            view=view,
+            view_seed=view_seed,
+            augment=self.augment,
+            cache=self.cache,
+            quiet=self.quiet,
+        ).to(self.clip.device)

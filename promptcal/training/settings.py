@@ -1,0 +1,76 @@
+"""How a learner is trained: optimiser, schedule, batches, views."""
+
+import math
+from dataclasses import dataclass
+
+from promptcal.config import register
+from promptcal.errors import ConfigError
+
+
+@register("training", "sgd")
+@dataclass(frozen=True)
+class Training:
+    """Stochastic gradient descent with the schedule of the CoOp family.
+
+    Attributes:
+        epochs: passes over the few-shot images, E.
+        batch_size: images a step; the last smaller batch is dropped where there is more than one batch.
+        lr: learning rate of the recipe.
+        lr_multiplier: multiplies ``lr``; a model whose logit scale is far below 100 has gradients that much smaller.
+        momentum: of SGD.
+        weight_decay: of SGD, on every learned tensor.
+        warmup_epochs: epochs at the constant ``warmup_lr``.
+        warmup_lr: learning rate of the warm-up, not multiplied.
+        evaluate_every: measure base and novel every so many epochs; ``0`` = at the end alone.
+    """
+
+    epochs: int = 50
+    batch_size: int = 32
+    lr: float = 0.002
+    lr_multiplier: float = 1.0
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    warmup_epochs: int = 1
+    warmup_lr: float = 1e-5
+    evaluate_every: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"training.{name} is {getattr(self, name)}; it must be at least 1.")
+
+    def lr_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0.
+
+        Warm-up epochs run at ``warmup_lr``. After W warm-up epochs, epoch e runs at
+        lr·½(1 + cos(π·(e − W)/E)): the cosine is delayed by the warm-up and never reaches 0, as in the released code,
+        whose scheduler restarts its count after the warm-up.
+        """
+        if epoch < self.warmup_epochs:
+            return self.warmup_lr
+        peak = self.lr * self.lr_multiplier
+        return peak * 0.5 * (1 + math.cos(math.pi * (epoch - self.warmup_epochs) / self.epochs))
+
+
+@register("features", "cached")
+@dataclass(frozen=True)
+class Features:
+    """Which views of the training images a method is shown, where the image tower stays frozen.
+
+    Attributes:
+        views: augmented views an image, encoded once and reused by every run that shares them. ``null``, the default,
+            is one view an epoch: the published random crops and flips in distribution. A smaller number shows each
+            view several times; ``0`` is the centre crop alone. Both are faster and another recipe.
+        view_seed: seed of the augmentations; ``null`` = the run's own seed, a number = shared by all runs.
+    """
+
+    views: int | None = None
+    view_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.views is not None and self.views < 0:
+            raise ConfigError(f"features.views is {self.views}; give 0 (centre crop), a number of views, or null.")
+
+    def count(self, epochs: int) -> int:
+        """How many different augmented views a run of ``epochs`` sees; 0 stands for the centre crop."""
+        return epochs if self.views is None else min(self.views, epochs)

@@ -1,0 +1,90 @@
+"""Configurations compose, and mistakes are answered with the nearest known name."""
+
+import itertools
+
+import pytest
+
+from promptcal.config import asset_path, build, compose, options
+from promptcal.errors import ConfigError
+from promptcal.sweep import experiments, study
+
+METHODS = sorted(path.stem for path in (asset_path("configs") / "method").glob("*.yaml"))
+PLUGINS = sorted(path.stem for path in (asset_path("configs") / "plugin").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_composes_with_every_plugin(method):
+    for plugins in itertools.chain([()], itertools.combinations(PLUGINS, 1), [PLUGINS]):
+        config = compose([f"method={method}", f"plugin=[{','.join(plugins)}]"])
+        assert config.choices.method == method
+        assert list(config.choices.plugin) == list(plugins)
+        for node in config.losses.values():
+            build(node)
+
+
+@pytest.mark.parametrize("dataset", options("dataset"))
+def test_every_data_card_composes(dataset):
+    config = compose([f"dataset={dataset}"] + (["dataset.path=/x"] if dataset == "folder" else []))
+    assert config.dataset.name == dataset
+    assert all("{}" in template for template in config.dataset.templates)
+
+
+@pytest.mark.parametrize("model", options("model"))
+def test_every_model_composes(model):
+    assert compose([f"model={model}"]).model.name == model
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_every_experiment_composes(name):
+    for overrides in study([f"experiment={name}"]).runs:
+        compose(overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["method=cop"], "unknown method 'cop'. Did you mean 'coop'"),
+        (["dataset=digit"], "unknown dataset 'digit'. Did you mean 'digits'"),
+        (["plugin=[margn]"], "unknown plugin 'margn'. Did you mean 'margin'"),
+        (["training.epoch=3"], "unknown key 'training.epoch'. Did you mean 'training.epochs'"),
+        (["trainin.epochs=3"], "unknown key 'trainin.epochs'. Did you mean 'training.epochs'"),
+        (["learner.n_ctx=4"], "unknown key 'learner.n_ctx'"),
+        (["seeds=1"], "unknown key 'seeds'. Did you mean 'seed'"),
+        (["epochs"], "'epochs' is not an override"),
+    ],
+)
+def test_a_typo_names_the_nearest(overrides, message):
+    with pytest.raises(ConfigError) as caught:
+        compose(overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_overrides_win_over_recipes_and_recipes_over_signatures():
+    assert compose(["method=coop"]).training.epochs == 50
+    assert compose(["method=coop", "training.epochs=3"]).training.epochs == 3
+    assert compose(["method=coop"]).losses.cross_entropy.weight == 1.0
+    assert compose(["plugin=[moments]"]).losses.moments.weight == 5.0
+    assert compose(["plugin=[moments]", "losses.moments.weight=2"]).losses.moments.weight == 2
+
+
+def test_only_trusted_targets_are_built():
+    with pytest.raises(ConfigError, match="may not be built"):
+        build({"_target_": "os.system", "command": "true"})
+    with pytest.raises(ConfigError, match="nothing at"):
+        build({"_target_": "promptcal.losses.margin.Nothing"})
+    with pytest.raises(ConfigError, match="unknown key"):
+        build({"_target_": "promptcal.losses.margin.MarginMeanVariance", "alhpa": 1})
+
+
+def test_a_command_line_becomes_runs():
+    assert study([]).name == "quickstart"
+    assert study(["seed=2"]).runs[0][-1] == "seed=2"
+    single = study(["method=coop", "dataset=digits", "training.epochs=3", "seed=2"])
+    assert single.runs == (
+        ("dataset=digits", "seed=2", "method=zero_shot", "calibrators=[none,temperature]"),
+        ("method=coop", "dataset=digits", "training.epochs=3", "seed=2"),
+    )
+    assert len(study(["method=zero_shot"]).runs) == 1
+    with pytest.raises(ConfigError, match="Did you mean 'quickstart'"):
+        study(["experiment=quikstart"])
