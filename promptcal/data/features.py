@@ -1,0 +1,158 @@
+"""Features of the frozen image tower: each image is encoded once in each view, and never again."""
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from promptcal.console import progress
+from promptcal.data.feature_cache import FeatureCache, space_of
+from promptcal.data.views import Augment, augmented_view, centre_view
+from promptcal.errors import NumericalError
+from promptcal.models.clip import FrozenClip
+from promptcal.types import ImageSource
+
+__all__ = ["FeatureCache", "feature_space", "image_features"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+PUBLISHED = Augment()
+BATCHES_A_SHARD = 64
+
+
+def image_features(
+    clip: FrozenClip,
+    images: ImageSource,
+    paths: Sequence[str],
+    *,
+    view: int | None = None,
+    view_seed: int = 0,
+    augment: Augment = PUBLISHED,
+    cache: FeatureCache | None = None,
+    batch_size: int = 32,
+    workers: int | None = None,
+    weights: str | None = None,
+    quiet: bool = True,
+) -> Float[Tensor, "n D"]:
+    """The frozen tower's features of some images, before normalisation; only what the cache lacks is encoded.
+
+    The tower runs on batches of exactly ``batch_size`` images, the last one filled up with zeros, so that a feature
+    does not depend on which other images happened to be missing from the cache: with batches of one shape the CPU's
+    kernels give the same bits; elsewhere, and between batch sizes, features agree to float32 rounding.
+
+    Args:
+        clip: the frozen model.
+        images: where the images are.
+        paths: which images, in the order of the rows; repeated ones are encoded once.
+        view: the number of an augmented view; None is the centre crop.
+        view_seed: the seed of the augmented views.
+        augment: how they are cropped and flipped.
+        cache: where features are kept from run to run; None keeps nothing.
+        batch_size: images a pass of the tower.
+        workers: threads that read and transform images while the tower works; None chooses. No number depends on it.
+        weights: ``clip.weights_digest()`` where the caller has it already.
+        quiet: no progress bar.
+
+    Returns:
+        Features [n, D], float32, on the CPU, without gradient.
+
+    Raises:
+        DataError: a missing or broken image, or a cache folder that cannot be written.
+        NumericalError: a feature that is not finite; the image is named.
+    """
+    if not paths:
+        return torch.zeros(0, clip.embed_dim)
+    hexes, first, rows = np.unique([images.digest(path) for path in paths], return_index=True, return_inverse=True)
+    keys = b"".join(hashlib.sha256(digest.encode()).digest() for digest in hexes)
+    digests = np.frombuffer(keys, dtype=np.uint8).reshape(len(hexes), -1)
+    features = np.zeros((len(hexes), clip.embed_dim), dtype=np.float32)
+    missing = np.arange(len(hexes))
+    about: dict[str, object] = {}
+    space = ""
+    if cache is not None:
+        about = feature_space(clip, view=view, view_seed=view_seed, augment=augment, weights=weights)
+        space = space_of(about)
+        found, known = cache.lookup(space, digests)
+        if found.any():
+            features[found] = known
+        missing = np.flatnonzero(~found)
+
+    def pixels(row: int) -> Float[Tensor, "3 s s"]:
+        image = images.open(paths[first[row]])
+        if view is None:
+            return centre_view(image, clip.transform)
+        return augmented_view(image, clip.transform, augment, view_seed=view_seed, key=str(hexes[row]), view=view)
+
+    label = "image features" if view is None else f"image features, view {view}"
+    threads = workers or (1 if clip.device.type == "cpu" else min(16, os.cpu_count() or 1))
+    batches = [missing[start : start + batch_size] for start in range(0, len(missing), batch_size)]
+    ready = _ahead(pixels, missing.tolist(), threads, 2 * batch_size)
+    pending = 0
+    for number, batch in enumerate(progress(batches, label, total=len(batches), quiet=quiet or not batches), start=1):
+        encoded = _encode(clip, [next(ready) for _ in batch], batch_size)
+        finite = np.isfinite(encoded).all(axis=1)
+        if not finite.all():
+            raise NumericalError(
+                f"the features of {paths[first[batch[~finite][0]]]} are not finite; try precision=float32."
+            )
+        features[batch] = encoded
+        if cache is not None and (number % BATCHES_A_SHARD == 0 or number == len(batches)):
+            written = missing[pending * batch_size : number * batch_size]
+            cache.store(space, digests[written], features[written], about)
+            pending = number
+    return torch.from_numpy(features[rows.reshape(-1)])
+
+
+def feature_space(
+    clip: FrozenClip, *, view: int | None, view_seed: int, augment: Augment, weights: str | None = None
+) -> dict[str, object]:
+    """Everything besides the image that decides a feature: weights, transform, precision, view and augmentation.
+
+    The precision is the dtype of the weights, that of autocast where it is on, and the kind of device.
+    """
+    device = clip.device.type
+    autocast = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "none"
+    views = {"view": "centre"} if view is None else {"view": view, "seed": view_seed, "augment": asdict(augment)}
+    return {
+        "weights": weights or clip.weights_digest(),
+        "transform": asdict(clip.transform),
+        "precision": [str(clip.dtype), autocast, device],
+        **views,
+    }
+
+
+@torch.no_grad()
+def _encode(clip: FrozenClip, pixels: Sequence[Float[Tensor, "3 s s"]], batch_size: int) -> Float[np.ndarray, "b D"]:
+    batch = torch.zeros(batch_size, *pixels[0].shape)
+    batch[: len(pixels)] = torch.stack(list(pixels))
+    encoded = clip.encode_image(batch.to(clip.device, _image_dtype(clip)))
+    result: np.ndarray = encoded[: len(pixels)].float().cpu().numpy()
+    return result
+
+
+def _image_dtype(clip: FrozenClip) -> torch.dtype:
+    return next(clip.visual.parameters()).dtype  # type: ignore[no-any-return]
+
+
+def _ahead(function: Callable[[Item], Result], items: Iterable[Item], threads: int, depth: int) -> Iterator[Result]:
+    """The function's results in order, computed by threads at most ``depth`` items ahead of their use."""
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > depth:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
