@@ -41,7 +41,7 @@ def register(group: str, name: str) -> Callable[[Registered], Registered]:
     def wrap(target: Registered) -> Registered:
         node: dict[str, Any] = {"_target_": f"{target.__module__}.{target.__qualname__}"}
         for parameter in inspect.signature(target).parameters.values():
-            if parameter.name in INJECTED:
+            if parameter.name in INJECTED or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
             node[parameter.name] = list(default) if isinstance(default, tuple) else default
@@ -116,6 +116,7 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
             except ConfigCompositionException as error:
                 raise ConfigError(_explain_key(str(error), overrides)) from error
         choices = {group: config.hydra.runtime.choices.get(group) for group in groups()}
+        choices["plugin"] = _plugins(overrides)  # Hydra records no choice for a group that takes a list
         OmegaConf.set_struct(config, False)
         del config["hydra"]
         config.choices = choices
@@ -128,6 +129,12 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     if missing:
         raise ConfigError(f"the key '{missing[0]}' has no value; give it as {missing[0]}=VALUE.")
     return config
+
+
+def _plugins(overrides: Sequence[str]) -> list[str]:
+    """The plug-ins that the last ``plugin=`` names, in order."""
+    values = [value for key, _, value in (override.partition("=") for override in overrides) if key == "plugin"]
+    return [name.strip() for name in values[-1].strip("[]").split(",") if name.strip()] if values else []
 
 
 def _check_choice(override: str) -> None:

@@ -6,7 +6,7 @@ names end in ``_``) and ``_move`` (the transformed predictions); everything arou
 
 import warnings
 from pathlib import Path
-from typing import ClassVar, Literal, Self, overload
+from typing import ClassVar, Literal, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Float, Int, UInt64
@@ -19,6 +19,8 @@ from promptcal.types import Predictions
 
 LearnsFrom = Literal["rows", "classes", "nothing"]
 
+
+Fitted = TypeVar("Fitted", bound="Calibrator")
 
 class CalibrationWarning(UserWarning):
     """A calibrator did what was asked, but the result deserves a second look."""
@@ -70,7 +72,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What was learned, in a few words for people."""
         return ""
 
-    def fit(self, predictions: Predictions | np.ndarray, y: np.ndarray | None = None) -> Self:
+    def fit(self: Fitted, predictions: Predictions | np.ndarray, y: np.ndarray | None = None) -> Fitted:
         """Learn from one split and return self.
 
         Raises:
