@@ -1,5 +1,6 @@
 """Data cards: one YAML file says what a data set is called, how it is read and what it should hold."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -7,10 +8,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from promptcal.config import build
+from promptcal.config import asset_path, build
 from promptcal.data.views import Augment
 from promptcal.errors import ConfigError, DataError, unknown
 from promptcal.types import Task
+
+logger = logging.getLogger(__name__)
 
 SIZES = ("classes", "train", "val", "test")
 
@@ -105,7 +108,18 @@ def load_task(card: Card | Mapping[str, Any] | Any, root: str | Path | None = No
     card = card if isinstance(card, Card) else read_card(card)
     reader = build(card.reader)
     task: Task = reader.read(card.name, data_folder(card, root), card.templates)
+    _report_absent_classes(task)
     return task
+
+
+def _report_absent_classes(task: Task) -> None:
+    """Say in the log which classes a split has no images of; an empty validation split is no fault."""
+    everything = set(range(len(task.classes)))
+    for split, samples in (("training", task.train), ("validation", task.val), ("test", task.test)):
+        absent = sorted(everything - {sample.label for sample in samples})
+        if absent and (samples or split != "validation"):
+            names = ", ".join(task.classes.names[label] for label in absent)
+            logger.warning("'%s' has no %s images of: %s.", task.name, split, names)
 
 
 def data_folder(card: Card, root: str | Path | None) -> Path | None:
@@ -140,3 +154,19 @@ def size_warnings(card: Card | Mapping[str, Any] | Any, task: Task) -> list[str]
     if not wrong:
         return []
     return [f"'{card.name}' has {', '.join(wrong)}; results do not compare with those published on the whole of it."]
+
+
+def card_names() -> list[str]:
+    """The names of the data cards that ship with promptcal."""
+    return sorted(path.stem for path in asset_path("datasets").glob("*.yaml"))
+
+
+def card_named(name: str) -> Card:
+    """A data card that ships with promptcal; raises ConfigError with the nearest name for one that does not."""
+    known = card_names()
+    if name not in known:
+        raise ConfigError(
+            f"{unknown('data set', name, known)} Your own images: dataset=folder dataset.path=/my/folder, or "
+            f"dataset=split_file with a split file."
+        )
+    return read_card(OmegaConf.load(asset_path("datasets", f"{name}.yaml")))

@@ -57,7 +57,7 @@ class FolderImages:
         return DataError(f"there is no image {self.root / path}; check data.root or dataset.path, and the split file.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArrayImages:
     """Images held in memory: ``arrays[rows[path]]`` is grey [h, w] or colour [h, w, 3], 8 bits a channel."""
 
