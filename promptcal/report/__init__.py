@@ -1,0 +1,5 @@
+"""Reports: finished runs in, tables, figures and one page out."""
+
+from promptcal.report.writing import Written, write_report
+
+__all__ = ["Written", "write_report"]

@@ -1,0 +1,93 @@
+"""The names people read, for the names that configurations use; a name that is not here is shown as it is."""
+
+METHODS = {
+    "zero_shot": "zero-shot CLIP",
+    "coop": "CoOp",
+    "cocoop": "CoCoOp",
+    "kgcoop": "KgCoOp",
+    "maple": "MaPLe",
+    "prograd": "ProGrad",
+    "promptsrc": "PromptSRC",
+    "proda": "ProDA",
+    "vpt": "VPT",
+    "vpt_shallow": "VPT (shallow)",
+    "vpt_deep": "VPT (deep)",
+    "ivlp": "IVLP",
+    "tcp": "TCP",
+    "taskres": "TaskRes",
+    "clip_adapter": "CLIP-Adapter",
+}
+CALIBRATORS = {
+    "temperature": "TS",
+    "temperature_ece_grid": "TS (ECE grid)",
+    "vector": "vector scaling",
+    "matrix": "matrix scaling",
+    "dirichlet": "Dirichlet",
+    "dac": "DAC",
+    "sals": "SaLS",
+}
+METRICS = {
+    "accuracy": "accuracy",
+    "ece": "ECE",
+    "mce": "MCE",
+    "mce_weighted": "weighted MCE",
+    "rmsce": "RMS calibration error",
+    "debiased_ece_squared": "debiased squared l2 calibration error",
+    "adaptive_ece": "adaptive ECE",
+    "classwise_ece": "classwise ECE",
+    "overconfidence": "overconfident part of the ECE",
+    "underconfidence": "underconfident part of the ECE",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "confidence": "mean confidence",
+    "signed_gap": "gap",
+    "macro_f1": "macro-F1",
+    "auroc": "AUROC of confidence",
+    "aurc": "AURC",
+    "eaurc": "E-AURC",
+    "augrc": "AUGRC",
+    "harmonic_mean": "H",
+    "saturated": "share of confidences of exactly 1",
+}
+INSTEAD = {"route": "zero-shot where novel", "mix": "half zero-shot", "zero_shot": "zero-shot instead"}
+"""Calibrators that put other predictions in place of the tuned ones, in words."""
+
+
+def method_name(label: str) -> str:
+    """A run's method, such as ``CoOp + margin + moments`` for ``coop+margin+moments``.
+
+    >>> method_name("coop+margin+moments")
+    'CoOp + margin + moments'
+    """
+    return " + ".join(METHODS.get(part, part.replace("_", " ")) for part in label.split("+"))
+
+
+def calibrator_name(label: str) -> str:
+    """A calibrator as the line below its method: empty for ``none``, ``+ TS``, ``zero-shot where novel``.
+
+    >>> calibrator_name("dac+temperature"), calibrator_name("mix")
+    ('+ DAC + TS', 'half zero-shot')
+    """
+    if label == "none":
+        return ""
+    if label in INSTEAD:
+        return INSTEAD[label]
+    steps = [INSTEAD.get(step, CALIBRATORS.get(step, step.replace("_", " "))) for step in label.split("+")]
+    return "".join(f" + {step}" for step in steps).strip()
+
+
+def full_name(method: str, calibrator: str) -> str:
+    """Method and calibrator in one phrase.
+
+    >>> full_name("CoOp", "temperature"), full_name("CoOp", "route")
+    ('CoOp + TS', 'CoOp, zero-shot where novel')
+    """
+    second = calibrator_name(calibrator)
+    return f"{method}{'' if not second else f' {second}' if second.startswith('+') else f', {second}'}"
+
+
+def metric_name(key: str) -> str:
+    """A metric, with its number of bins where that is not the headline one (``ece@10``)."""
+    name, _, bins = key.partition("@")
+    shown = METRICS.get(name, name.replace("_", " "))
+    return f"{shown}, {bins} bins" if bins and name in METRICS else shown if not bins else key.replace("_", " ")

@@ -1,0 +1,115 @@
+"""The report as one HTML page that needs nothing else: no network, no scripts, figures as SVG."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from promptcal.report.tables import Cell, Line, Table
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG element with its caption."""
+
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: sentences, tables, small pictures side by side, large pictures, and what is folded away."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    panels: tuple[Picture, ...] = ()
+    note: str = ""
+    pictures: tuple[Picture, ...] = ()
+    folded: tuple[tuple[str, Table], ...] = ()
+    terms: tuple[tuple[str, str], ...] = ()
+
+
+def to_html(title: str, lead: str, sections: Sequence[Section], foot: str) -> str:
+    """The whole page."""
+    css = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+    links = "".join(f'<a href="#s{i}">{escape(s.title)}</a>' for i, s in enumerate(sections))
+    body = "\n".join(_section(section, f"s{i}") for i, section in enumerate(sections))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>
+{css}</style>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+<p class="lead">{escape(lead)}</p>
+<nav aria-label="Sections">{links}</nav>
+{body}
+<footer>{escape(foot)}</footer>
+</main>
+</body>
+</html>
+"""
+
+
+def _section(section: Section, name: str) -> str:
+    parts = [f'<section id="{name}">', f"<h2>{escape(section.title)}</h2>"]
+    if section.sentences:
+        parts.append(f'<ul class="reading">{"".join(f"<li>{escape(s)}</li>" for s in section.sentences)}</ul>')
+    parts += [_table(table) for table in section.tables]
+    if section.panels:
+        parts.append(f'<div class="panels">{"".join(_figure(p, above=True) for p in section.panels)}</div>')
+    if section.note:
+        parts.append(f"<figcaption>{escape(section.note)}</figcaption>")
+    parts += [_figure(picture) for picture in section.pictures]
+    parts += [
+        f"<details><summary>{escape(summary)}</summary>{_table(table)}</details>" for summary, table in section.folded
+    ]
+    if section.terms:
+        terms = "".join(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in section.terms)
+        parts.append(f"<dl>{terms}</dl>")
+    return "\n".join([*parts, "</section>"])
+
+
+def _figure(picture: Picture, *, above: bool = False) -> str:
+    caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
+    svg = picture.svg.replace("<svg", f'<svg role="img" aria-label="{escape(picture.caption)}"', 1)
+    return f"<figure>{caption}{svg}</figure>" if above else f'<figure class="single">{svg}{caption}</figure>'
+
+
+def _table(table: Table) -> str:
+    spans = "".join(
+        f'<th{_span(count)} scope="colgroup"{" class=span" if span else ""}>{escape(span)}</th>'
+        for span, count in table.spans
+    )
+    upper = f"<tr><td></td>{spans}</tr>" if any(span for span, _ in table.spans) else ""
+    heads = "".join(f'<th scope="col">{escape(column.heading)}</th>' for column in table.columns)
+    body = "".join(_line(line, table) for line in table.lines)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
+        f"<caption>{escape(table.caption)}</caption>"
+        f"<thead>{upper}<tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _span(count: int) -> str:
+    return f" colspan={count}" if count > 1 else ""
+
+
+def _line(line: Line, table: Table) -> str:
+    kind = "below" if line.depth else "method"
+    cells = "".join(_cell(cell) for cell in line.cells) or f"<td{_span(len(table.columns))}></td>"
+    return f'<tr class="{kind}"><th scope="row">{escape(line.label)}</th>{cells}</tr>'
+
+
+def _cell(cell: Cell) -> str:
+    classes = " ".join([*(["best"] if cell.best else []), *(["words"] if cell.words else [])])
+    about = f' class="{classes}"' if classes else ""
+    about += f' title="{escape(cell.remark)}"' if cell.remark else ""
+    spread = f" <small>±{escape(cell.spread)}</small>" if cell.spread else ""
+    return f"<td{about}>{escape(cell.text)}{spread}</td>"

@@ -1,0 +1,127 @@
+"""What the numbers say and what they do not, in plain sentences that are computed from them."""
+
+from collections.abc import Sequence
+
+from promptcal.report.estimates import HIGHER, Compared, Estimate
+from promptcal.report.results import Group, H, Number, Results, Row
+
+ASKED = (
+    (Number("novel", "ece"), "lowest novel ECE"),
+    (Number("novel", "nll"), "lowest novel NLL"),
+    (H, "highest harmonic mean of accuracies"),
+)
+"""What a base-to-novel table is read for."""
+
+
+def read(results: Results, group: Group, compared: Compared) -> list[str]:
+    """Sentences on one group: the best rows, what training did to novel ECE, what TS did, noise, and how many runs."""
+    rows = results.rows(group)
+    sentences = [
+        sentence
+        for number, phrase in ASKED
+        if (sentence := _best(rows, compared, number, phrase, "higher" if number == H else "lower"))
+    ]
+    sentences += _against_zero_shot(rows, compared)
+    sentences += _temperature(rows, compared)
+    sentences += _noise(results, group, rows, compared)
+    sentences += _runs(results, group, rows)
+    return sentences
+
+
+def percent(value: float, *, signed: bool = False) -> str:
+    """A fraction in percent, to one digit."""
+    return f"{value * 100:{'+' if signed else ''}.1f}".replace("-", "−")
+
+
+def _show(number: Number, value: float) -> str:
+    return f"{value:.3f} nats" if number.metric == "nll" else f"{percent(value)} %"
+
+
+def _best(rows: Sequence[Row], compared: Compared, number: Number, phrase: str, better: str) -> str | None:
+    values = {row: e.value for row in rows if (e := compared.estimates.get((row, number)))}
+    if len(values) < 2:
+        return None
+    best = (max if better == HIGHER else min)(values.values())
+    names = [row.name for row, value in values.items() if value == best]
+    equal = f" (and, equal there, {_join(names[1:])})" if names[1:] else ""
+    winners = compared.winners.get(number, frozenset())
+    verdict = (
+        "the paired tests support it against every other row"
+        if winners
+        else "the paired tests do not separate it from every other row"
+    )
+    return f"The {phrase} is that of {names[0]}{equal}, {_show(number, best)}; {verdict}."
+
+
+def _against_zero_shot(rows: Sequence[Row], compared: Compared) -> list[str]:
+    """What each trained method, before any calibrator, did to novel ECE."""
+    number = Number("novel", "ece")
+    plain = [row for row in rows if row.calibrator == "none" and (row, number) in compared.estimates]
+    reference = next((row for row in plain if row.method == "zero_shot"), None)
+    if reference is None:
+        return []
+    sentences = []
+    for row in plain:
+        found = compared.differences.get((reference, row, number))
+        if found is None:
+            continue
+        ours, theirs = (compared.estimates[one, number].value for one in (row, reference))
+        low, high = -found.high, -found.low
+        verb = "raised" if low > 0 else "lowered" if high < 0 else "moved"
+        unsure = "" if verb != "moved" else ", which may be nothing"
+        sentences.append(
+            f"{row.method_name} {verb} novel ECE from {percent(theirs)} % (zero-shot) to {percent(ours)} %: "
+            f"{percent(-found.value, signed=True)} points, 95 % interval {percent(low, signed=True)} to "
+            f"{percent(high, signed=True)}{unsure}."
+        )
+    return sentences
+
+
+def _temperature(rows: Sequence[Row], compared: Compared) -> list[str]:
+    """Where a temperature fitted on base validation made the novel NLL worse."""
+    number = Number("novel", "nll")
+    worse = []
+    for row in rows:
+        after = compared.estimates.get((row, number))
+        before = compared.estimates.get((row._replace(calibrator="none"), number))
+        if row.calibrator == "temperature" and before and after and after.value > before.value:
+            worse.append(f"{row.method_name} (from {before.value:.3f} to {after.value:.3f} nats)")
+    if not worse:
+        return []
+    return [f"A temperature fitted on base validation images raised the novel NLL of {_join(worse)}."]
+
+
+def _noise(results: Results, group: Group, rows: Sequence[Row], compared: Compared) -> list[str]:
+    """How large an ECE is by chance alone."""
+    parts = []
+    for split in results.splits(group):
+        floors = [
+            estimate.value
+            for row in rows
+            if isinstance(estimate := compared.estimates.get((row, Number(split, "ece_noise_floor"))), Estimate)
+        ]
+        counts = {run.counts[split] for run in results.runs if run.group == group and split in run.counts}
+        if floors:
+            shown = " to ".join(dict.fromkeys([percent(min(floors)), percent(max(floors))]))
+            images = " to ".join(str(count) for count in dict.fromkeys([min(counts), max(counts)]))
+            parts.append(f"{shown} % on the {images} {split} images")
+    if not parts:
+        return []
+    return [
+        f"A perfectly calibrated model with the same confidences would score an ECE of about {_join(parts)}: "
+        f"ECEs near that are indistinguishable from none."
+    ]
+
+
+def _runs(results: Results, group: Group, rows: Sequence[Row]) -> list[str]:
+    counts = {row: len(results.of(group, row)) for row in rows}
+    if len(set(counts.values())) > 1:
+        listed = _join(list(dict.fromkeys(f"{row.method_name} {count}" for row, count in counts.items())))
+        return [f"The rows rest on different numbers of runs ({listed}); compare them only through the paired tests."]
+    if max(counts.values()) == 1:
+        return ["Each method was run once: the intervals cover the luck of the test images, not that of the seed."]
+    return []
+
+
+def _join(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,243 @@
+"""What finished runs hold, in the shape a report needs: groups of runs that may be averaged, and no others."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig, OmegaConf
+
+from promptcal.errors import DataError
+from promptcal.report.names import full_name, method_name
+from promptcal.run import IRRELEVANT, RunFolder
+
+HEADLINE_BINS = 15
+APART = ("seed", "split_seed", "shots", "calibrators", "choices", "dataset", "model", *IRRELEVANT)
+"""Keys in which runs of one method may differ without being another variant of it."""
+
+
+class Group(NamedTuple):
+    """What is averaged over nothing: one data set, one model, one number of shots (-1 = all)."""
+
+    dataset: str
+    model: str
+    shots: int
+
+
+class Row(NamedTuple):
+    """One line of a table: a method, what sets its runs apart from others of that method, and a calibrator."""
+
+    method: str
+    variant: str
+    calibrator: str
+
+    @property
+    def method_name(self) -> str:
+        """The method and its variant, as people read them."""
+        return method_name(self.method) + (f" ({self.variant})" if self.variant else "")
+
+    @property
+    def name(self) -> str:
+        """The whole line in one phrase."""
+        return full_name(self.method_name, self.calibrator)
+
+
+class Number(NamedTuple):
+    """Which number: a split (empty for what joins base and novel) and a metric (``ece@10`` where not of 15 bins)."""
+
+    split: str
+    metric: str
+
+
+H = Number("", "harmonic_mean")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run: what it is, its numbers by calibrator, and where it lies."""
+
+    folder: RunFolder
+    group: Group
+    method: str
+    variant: str
+    seed: int
+    split_seed: int | None
+    title: str
+    values: Mapping[tuple[str, Number], float]
+    counts: Mapping[str, int]
+    units: Mapping[str, str]
+
+    @property
+    def calibrators(self) -> tuple[str, ...]:
+        """The calibrators of this run, in the order in which it measured them."""
+        return tuple(dict.fromkeys(calibrator for calibrator, _ in self.values))
+
+    @property
+    def draw(self) -> tuple[int, int | None]:
+        """What decides the images and classes of a run: its seed and its class split."""
+        return self.seed, self.split_seed
+
+
+@dataclass(frozen=True)
+class Results:
+    """All runs of a report, zero-shot ones first."""
+
+    runs: tuple[Run, ...]
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups that are reported one by one."""
+        return tuple(dict.fromkeys(run.group for run in self.runs))
+
+    @cached_property
+    def _by_method(self) -> dict[tuple[Group, str, str], tuple[Run, ...]]:
+        found: dict[tuple[Group, str, str], list[Run]] = defaultdict(list)
+        for run in self.runs:
+            found[run.group, run.method, run.variant].append(run)
+        return {key: tuple(runs) for key, runs in found.items()}
+
+    def rows(self, group: Group | None = None) -> tuple[Row, ...]:
+        """The lines of a group's table (of all groups together), methods first, their calibrators below."""
+        found: dict[Row, None] = {}
+        methods = dict.fromkeys((key[1], key[2]) for key in self._by_method if group in (None, key[0]))
+        for method, variant in methods:
+            for (of, name, other), runs in self._by_method.items():
+                if (name, other) == (method, variant) and group in (None, of):
+                    for run in runs:
+                        found |= dict.fromkeys(Row(method, variant, calibrator) for calibrator in run.calibrators)
+        return tuple(found)
+
+    def of(self, group: Group, row: Row) -> tuple[Run, ...]:
+        """The runs behind a line of a group's table."""
+        runs = self._by_method.get((group, row.method, row.variant), ())
+        return tuple(run for run in runs if row.calibrator in run.calibrators)
+
+    def splits(self, group: Group) -> tuple[str, ...]:
+        """The test splits of a group, base and novel first."""
+        found = dict.fromkeys(split for run in self.runs if run.group == group for split in run.counts)
+        first = [split for split in ("base", "novel") if split in found]
+        return (*first, *(split for split in found if split not in first))
+
+    def metrics(self) -> tuple[str, ...]:
+        """Every metric that some run measured, in the order of the first."""
+        return tuple(dict.fromkeys(number.metric for run in self.runs for _, number in run.values if number != H))
+
+    def title(self, group: Group) -> str:
+        """A heading for a group."""
+        name = next(run.title for run in self.runs if run.group == group)
+        return f"{name}, {group.model}, {'all images' if group.shots < 0 else f'{group.shots} shots'}"
+
+
+def read_results(folders: Sequence[RunFolder]) -> Results:
+    """The results of finished runs; a run that is given twice counts once.
+
+    Raises:
+        DataError: no runs, a run that holds no metrics, or two runs of the same configuration on different data or
+            weights, which may not be averaged.
+    """
+    unique = {folder.path.resolve().name: folder for folder in folders}
+    if not unique:
+        raise DataError("there are no finished runs to report; 'promptcal run' makes some.")
+    configs = {name: folder.config for name, folder in unique.items()}
+    variants = _variants(unique, configs)
+    runs = [_read(folder, configs[name], variants[name]) for name, folder in unique.items()]
+    seen: dict[tuple[Any, ...], Run] = {}
+    for run in runs:
+        key = (run.group, run.method, run.variant, run.draw)
+        if key in seen:
+            raise DataError(
+                f"{seen[key].folder.path} and {run.folder.path} are the same configuration on different data or "
+                f"weights and may not be averaged; report them one by one."
+            )
+        seen[key] = run
+    return Results(tuple(sorted(runs, key=lambda run: run.method != "zero_shot")))
+
+
+def _read(folder: RunFolder, config: DictConfig, variant: str) -> Run:
+    rows = folder.metrics
+    if not rows:
+        raise DataError(f"{folder.path} holds no metrics; run it again.")
+    about, values, counts, units = rows[0], {}, {}, {}
+    for row in rows:
+        bins = row.get("bins")
+        metric = row["metric"] if bins in (None, HEADLINE_BINS) else f"{row['metric']}@{bins}"
+        counts[row["split"]] = int(row["n"])
+        units[metric] = row["unit"]
+        if row["value"] is not None:
+            values[row["calibrator"], Number(row["split"], metric)] = float(row["value"])
+    for calibrator in dict.fromkeys(row["calibrator"] for row in rows):
+        pair = [values.get((calibrator, Number(split, "accuracy"))) for split in ("base", "novel")]
+        if pair[0] is not None and pair[1] is not None:
+            values[calibrator, H] = harmonic_mean(pair[0], pair[1])
+    title, name = _dataset(config, about["dataset"])
+    return Run(
+        folder=folder,
+        group=Group(name, about["model"], int(about["shots"])),
+        method=about["method"],
+        variant=variant,
+        seed=int(about["seed"]),
+        split_seed=about["split_seed"],
+        title=title,
+        values=values,
+        counts=counts,
+        units=units,
+    )
+
+
+def harmonic_mean(base: float, novel: float) -> float:
+    """2·base·novel / (base + novel), 0 where both are 0."""
+    return 2 * base * novel / (base + novel) if base + novel > 0 else 0.0
+
+
+def _dataset(config: DictConfig, chosen: str) -> tuple[str, str]:
+    """The title and name of a run's data set; people's own folders share one card, so their paths tell them apart."""
+    card: Any = config.get("dataset") or {}
+    name = str(card.get("name") or chosen)
+    if card.get("path") and not card.get("sizes"):
+        name = Path(card.path).name
+        return name, name
+    return str(card.get("title") or name), name
+
+
+def _variants(folders: Mapping[str, RunFolder], configs: Mapping[str, DictConfig]) -> dict[str, str]:
+    """For each run, the settings in which runs of one method, data set and model differ, such as ``epochs=200``."""
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, config in configs.items():
+        choices = config.get("choices") or {}
+        plugins = "+".join(choices.get("plugin") or ())
+        alike[_dataset(config, "")[1], str(choices.get("model")), str(choices.get("method")), plugins].append(name)
+    result = {}
+    for names in alike.values():
+        settings = {name: _settings(configs[name]) for name in names}
+        keys = dict.fromkeys(key for name in names for key in settings[name])
+        varying = [key for key in keys if len({settings[name].get(key) for name in names}) > 1]
+        for name in names:
+            result[name] = ", ".join(f"{_short(key, keys)}={settings[name].get(key)}" for key in varying)
+    return result
+
+
+def _short(key: str, keys: Mapping[str, None]) -> str:
+    """The last part of a key, or more of it where that would be ambiguous."""
+    leaf = key.rpartition(".")[2]
+    return leaf if sum(other.rpartition(".")[2] == leaf for other in keys) == 1 else key
+
+
+def _settings(config: DictConfig) -> dict[str, str]:
+    """The flat settings that may make a run a variant; those that only repeat its seed or class split are not."""
+    follows = {str(config.get("seed")), str(config.get("split_seed"))}
+    flat: dict[str, str] = {}
+
+    def walk(node: Any, prefix: str) -> None:
+        for key, value in node.items():
+            name = f"{prefix}{key}"
+            if name in APART:
+                continue
+            if isinstance(value, dict) and value:
+                walk(value, f"{name}.")
+            elif not (key.endswith("seed") and str(value) in follows):
+                flat[name] = str(value)
+
+    walk(OmegaConf.to_container(config), "")
+    return flat

@@ -1,0 +1,97 @@
+"""The scored images of a run, from its stored predictions: what intervals, tests and figures are made of."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from promptcal.calibrators import CalibrationWarning, build_calibrator
+from promptcal.metrics import top_label
+from promptcal.metrics.bins import bin_index
+from promptcal.metrics.proper import row_nll, row_nll_from_logits
+from promptcal.report.results import HEADLINE_BINS, Run
+from promptcal.types import Predictions
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The images of one split under one calibrator: which they are, and how each was scored."""
+
+    images: tuple[str, ...]
+    confidence: Float[np.ndarray, " n"]
+    correct: Float[np.ndarray, " n"]
+    nll: Float[np.ndarray, " n"]
+
+    @property
+    def ece_noise_floor(self) -> float:
+        """What a perfectly calibrated model with these confidences scores: the mean of 1/n · sum over bins of |S_b|.
+
+        S_b, the sum of confidence less correctness in a bin, is taken as normal with variance sum of c(1 - c).
+        """
+        index = bin_index(self.confidence, HEADLINE_BINS)
+        variance = np.bincount(index, weights=self.confidence * (1.0 - self.confidence))
+        return float(np.sqrt(2.0 * variance / np.pi).sum() / len(self.confidence))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All splits of a run under all its calibrators.
+
+    Attributes:
+        scores: by calibrator and split.
+        margin_spread: by split, the standard deviation of z_y - max of the other logits (times the logit scale).
+        temperature: the T of temperature scaling, where the run has it.
+        fitted: one line for each calibrator on what it learned.
+    """
+
+    scores: Mapping[tuple[str, str], Scores]
+    margin_spread: Mapping[str, float]
+    temperature: float | None
+    fitted: tuple[str, ...]
+
+
+def read_samples(run: Run) -> Samples:
+    """Refit the run's calibrators on its stored validation predictions and score its test splits.
+
+    Raises:
+        DataError: the run's predictions are missing or broken.
+    """
+    splits = {split: run.folder.predictions(split) for split in run.counts}
+    scores, fitted, temperature = {}, [], None
+    for name in run.calibrators:
+        calibrator = build_calibrator(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # the run has said it already
+            if name != "none":
+                calibrator.fit(run.folder.predictions("val"))
+                fitted.append(calibrator.report())
+            for split, predictions in splits.items():
+                scores[name, split] = score(calibrator.transform(predictions))
+        if name == "temperature":
+            temperature = float(calibrator.temperature_)
+    spread = {split: margin_spread(predictions) for split, predictions in splits.items()}
+    return Samples(scores, spread, temperature, tuple(fitted))
+
+
+def score(predictions: Predictions) -> Scores:
+    """Confidence, correctness and NLL of each image."""
+    probs = predictions.probs()
+    confidence, correct = top_label(probs, predictions.labels)
+    if predictions.probabilities is None:
+        nll = row_nll_from_logits(predictions.calibrated_logits, predictions.labels)
+    else:
+        nll = row_nll(probs, predictions.labels)
+    names = predictions.paths or tuple(f"{predictions.split} {row}" for row in range(len(probs)))
+    return Scores(names, confidence, correct, nll)
+
+
+def margin_spread(predictions: Predictions) -> float:
+    """The standard deviation over images of z_y - max of the other logits; 0 where there is one class."""
+    logits, rows = predictions.logits.astype(np.float64), np.arange(len(predictions.labels))
+    if logits.shape[1] == 1:
+        return 0.0
+    true = logits[rows, predictions.labels]
+    logits[rows, predictions.labels] = -np.inf
+    return float((true - logits.max(axis=1)).std())
