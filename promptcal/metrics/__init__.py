@@ -1,5 +1,6 @@
 """Metrics: plain functions of probabilities [n, C] and labels [n], in float64; fractions unless they say otherwise."""
 
+from promptcal.metrics.base_novel import harmonic_mean, joint, pair
 from promptcal.metrics.binned import (
     adaptive_ece,
     adaptive_ece_published,
@@ -15,9 +16,14 @@ from promptcal.metrics.binned import (
     signed_gap,
     underconfidence,
 )
+from promptcal.metrics.comparison import Comparison, compare, holm
 from promptcal.metrics.contract import Measurement, TopLabelPredictions
 from promptcal.metrics.inputs import TopLabel, check_probabilities, top_label
+from promptcal.metrics.intervals import CalibrationTest, calibration_test
+from promptcal.metrics.kde import kde_ece
 from promptcal.metrics.measurement import measure
+from promptcal.metrics.noise_floor import noise_floor
+from promptcal.metrics.presets import PRESETS
 from promptcal.metrics.proper import (
     BrierParts,
     accuracy,
@@ -28,6 +34,7 @@ from promptcal.metrics.proper import (
     nll,
     nll_from_logits,
 )
+from promptcal.metrics.proximity import piece, proximity
 from promptcal.metrics.selective import (
     ConfidentErrors,
     augrc,
@@ -37,9 +44,15 @@ from promptcal.metrics.selective import (
     hcfp,
     threshold_for_budget,
 )
+from promptcal.metrics.smooth import smooth_calibration_error, smooth_ece
+from promptcal.metrics.state import CalibrationState
 
 __all__ = [
+    "PRESETS",
     "BrierParts",
+    "CalibrationState",
+    "CalibrationTest",
+    "Comparison",
     "ConfidentErrors",
     "Measurement",
     "TopLabel",
@@ -54,22 +67,34 @@ __all__ = [
     "binary_ece",
     "brier",
     "brier_decomposition",
+    "calibration_test",
     "check_probabilities",
     "classwise_ece",
     "classwise_errors",
     "clipped",
+    "compare",
     "debiased_ece_squared",
     "eaurc",
     "ece",
+    "harmonic_mean",
     "hcfp",
+    "holm",
+    "joint",
+    "kde_ece",
     "macro_f1",
     "mce",
     "mce_weighted",
     "measure",
     "nll",
     "nll_from_logits",
+    "noise_floor",
     "overconfidence",
+    "pair",
+    "piece",
+    "proximity",
     "signed_gap",
+    "smooth_calibration_error",
+    "smooth_ece",
     "threshold_for_budget",
     "top_label",
     "underconfidence",

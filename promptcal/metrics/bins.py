@@ -13,6 +13,9 @@ from jaxtyping import Float, Int
 
 from promptcal.errors import ConfigError, unknown
 
+Binning = Callable[[np.ndarray], tuple[np.ndarray, int]]
+"""From confidences [n] to the bin of each and the number of bins."""
+
 BLOCK_ELEMENTS = 1 << 22
 """How many probabilities are looked at together where a [n, C] table is walked in blocks of rows."""
 
@@ -129,11 +132,9 @@ def bin_sums(
     )
 
 
-def equal_width(
-    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, "*r n"], bins: int = 15, closed: str = "right"
-) -> BinSums:
-    """The sums of ``bins`` equal-width bins."""
-    return bin_sums(confidence, outcome, bin_index(confidence, bins, closed), bins)
+def width_bins(bins: int = 15, closed: str = "right") -> Binning:
+    """Equal-width bins: k/B is the edge between bins k - 1 and k."""
+    return lambda confidence: (bin_index(confidence, bins, closed), bins)
 
 
 def mass_edges(confidence: Float[np.ndarray, " n"], bins: int) -> Float[np.ndarray, " edges"]:
@@ -143,10 +144,26 @@ def mass_edges(confidence: Float[np.ndarray, " n"], bins: int) -> Float[np.ndarr
     return edges
 
 
+def mass_bins(bins: int = 15) -> Binning:
+    """Up to ``bins`` equal-mass bins (a, b]: ties stay whole, repeated edges merge, the minimum is in the first bin."""
+
+    def assign(confidence: np.ndarray) -> tuple[np.ndarray, int]:
+        edges = np.unique(mass_edges(confidence, bins))
+        return np.searchsorted(edges[1:-1], confidence, side="left"), max(len(edges) - 1, 1)
+
+    return assign
+
+
+def equal_width(
+    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, "*r n"], bins: int = 15, closed: str = "right"
+) -> BinSums:
+    """The sums of ``bins`` equal-width bins."""
+    return bin_sums(confidence, outcome, *width_bins(bins, closed)(confidence))
+
+
 def equal_mass(confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, "*r n"], bins: int = 15) -> BinSums:
-    """The sums of up to ``bins`` equal-mass bins (a, b]: ties stay whole, the minimum is in the first bin."""
-    edges = np.unique(mass_edges(confidence, bins))
-    return bin_sums(confidence, outcome, np.searchsorted(edges[1:-1], confidence, side="left"), max(len(edges) - 1, 1))
+    """The sums of up to ``bins`` equal-mass bins."""
+    return bin_sums(confidence, outcome, *mass_bins(bins)(confidence))
 
 
 def published_adaptive_error(

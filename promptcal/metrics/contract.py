@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from promptcal.errors import MissingField
-from promptcal.metrics.bins import BinSums, equal_width
-from promptcal.metrics.inputs import check_labels, check_outcomes, check_probabilities, top_label
+from promptcal.metrics.bins import Binning, BinSums, bin_sums, width_bins
+from promptcal.metrics.inputs import check_labels, check_outcomes, check_probabilities, top_of
 from promptcal.types import Predictions
 
 
@@ -69,6 +68,10 @@ class Scored:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def take(self, rows: Int[np.ndarray, " m"]) -> "Scored":
+        """The top labels of some rows; what belongs to all classes is left behind."""
+        return Scored(self.confidence[rows], self.correct[rows], self.predicted[rows], self.labels[rows])
+
     @property
     def probs(self) -> Float[np.ndarray, "n C"]:
         """The probabilities of all classes; raises MissingField where only the top label is known."""
@@ -91,7 +94,7 @@ def score(predictions: Predictions | TopLabelPredictions) -> Scored:
         confidence, correct = check_outcomes(predictions.confidence, (predicted == labels).astype(np.float64))
         return Scored(confidence, correct, predicted, labels)
     probs, labels = check_probabilities(predictions.probs(), predictions.labels)
-    confidence, correct = top_label(probs, labels)
+    confidence, correct = top_of(probs, labels)
     return Scored(
         confidence,
         correct,
@@ -104,37 +107,47 @@ def score(predictions: Predictions | TopLabelPredictions) -> Scored:
 
 
 @dataclass(frozen=True)
+class Binned:
+    """A function of top-label bin sums, and how the samples get their bins."""
+
+    binning: Binning
+    reduce: Callable[[BinSums], np.ndarray]
+
+
+@dataclass(frozen=True)
 class Metric:
-    """A named metric of a preset and the convention its rows carry; it is made by one of the functions below.
+    """A named metric of a preset and the convention its rows carry.
 
     Attributes:
         value: the metric of a split.
         rows: where the metric is a mean over samples, the values it is the mean of.
-        sums: where the metric is a function of top-label bin sums, those sums for outcomes [..., n] ...
-        reduce: ... and that function.
-        resample: whether a basic bootstrap gives it an honest interval.
-        slow: whether it is computed on request only.
+        binned: where the metric is a function of top-label bin sums, that function.
+        all_classes: whether it needs the probabilities of all classes.
+        resample: whether the basic bootstrap gives it an interval.
     """
 
     name: str
     value: Callable[[Scored], float | None]
     rows: Callable[[Scored], np.ndarray] | None = None
-    sums: Callable[[np.ndarray, np.ndarray], BinSums] | None = None
-    reduce: Callable[[BinSums], np.ndarray] | None = None
+    binned: Binned | None = None
     bins: int | None = None
     norm: str | None = None
     closed: str | None = None
     unit: str = "fraction"
     all_classes: bool = False
     resample: bool = False
-    slow: bool = False
 
 
 def mean_metric(
     name: str, rows: Callable[[Scored], np.ndarray], unit: str = "fraction", all_classes: bool = False
 ) -> Metric:
-    """A metric that is the mean of one value per sample."""
-    return Metric(name, lambda scored: float(rows(scored).mean()), rows=rows, unit=unit, all_classes=all_classes)
+    """A metric that is the mean of one value per sample, or per sample of a subset; None where that is empty."""
+
+    def value(scored: Scored) -> float | None:
+        values = rows(scored)
+        return float(values.mean()) if len(values) else None
+
+    return Metric(name, value, rows=rows, unit=unit, all_classes=all_classes)
 
 
 def binned_metric(
@@ -144,13 +157,13 @@ def binned_metric(
     *,
     norm: str | None = None,
     closed: str = "right",
-    sums: Callable[[np.ndarray, np.ndarray], BinSums] | None = None,
+    binning: Binning | None = None,
     unit: str = "fraction",
 ) -> Metric:
-    """A metric that is a function of top-label bin sums: equal-width ones unless ``sums`` says otherwise."""
-    collect = sums or partial(equal_width, bins=bins, closed=closed)
+    """A metric that is a function of top-label bin sums: equal-width bins unless ``binning`` says otherwise."""
+    assign = binning or width_bins(bins, closed)
 
     def value(scored: Scored) -> float:
-        return float(reduce(collect(scored.confidence, scored.correct)))
+        return float(reduce(bin_sums(scored.confidence, scored.correct, *assign(scored.confidence))))
 
-    return Metric(name, value, sums=collect, reduce=reduce, bins=bins, norm=norm, closed=closed, unit=unit)
+    return Metric(name, value, binned=Binned(assign, reduce), bins=bins, norm=norm, closed=closed, unit=unit)

@@ -42,7 +42,7 @@ def check_labels(labels: np.ndarray, n: int, classes: int | None = None) -> Int[
 
 
 def check_probabilities(
-    probs: np.ndarray, labels: np.ndarray
+    probs: np.ndarray, labels: np.ndarray, tolerance: float | None = None
 ) -> tuple[Float[np.ndarray, "n C"], Int[np.ndarray, " n"]]:
     """The probabilities [n, C] as float64 and the labels [n] as int64, after every check; never renormalised.
 
@@ -57,7 +57,8 @@ def check_probabilities(
     if n == 0 or classes == 0:
         raise DataError(f"there is nothing to measure: the probabilities have shape {probs.shape}.")
     labels = check_labels(labels, n, classes)
-    tolerance = HALF_ROW_SUM_TOLERANCE if probs.dtype == np.float16 else ROW_SUM_TOLERANCE
+    if tolerance is None:
+        tolerance = HALF_ROW_SUM_TOLERANCE if probs.dtype == np.float16 else ROW_SUM_TOLERANCE
     probs = probs.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore"):
         sums = probs.sum(axis=1)
@@ -111,10 +112,11 @@ def top_label(probs: np.ndarray, labels: np.ndarray) -> TopLabel:
     >>> top_label(np.array([[0.4, 0.2, 0.4]]), np.array([2])).correct
     array([0.])
     """
-    return _top_label(*check_probabilities(probs, labels))
+    return top_of(*check_probabilities(probs, labels))
 
 
-def _top_label(probs: np.ndarray, labels: np.ndarray) -> TopLabel:
+def top_of(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> TopLabel:
+    """The top labels of probabilities that were checked before."""
     predicted = probs.argmax(axis=1)
     confidence = np.take_along_axis(probs, predicted[:, None], axis=1)[:, 0]
     return TopLabel(np.minimum(confidence, 1.0), (predicted == labels).astype(np.float64))

@@ -1,26 +1,107 @@
 """Every number of one split in one call, each with the convention that produced it."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
 from promptcal.errors import ConfigError, unknown
-from promptcal.metrics.contract import Measurement, TopLabelPredictions, score
-from promptcal.metrics.presets import PRESETS
+from promptcal.metrics.bins import Binning, BinSums, debiased_l2_squared, l1, l2, width_bins
+from promptcal.metrics.contract import Measurement, Metric, Scored, TopLabelPredictions, score
+from promptcal.metrics.intervals import (
+    Interval,
+    basic_bootstrap,
+    l1_interval,
+    l2_interval,
+    mean_interval,
+    outcome_test,
+    smooth_interval,
+    squared_l2_interval,
+)
+from promptcal.metrics.noise_floor import binned_floors, smooth_floor
+from promptcal.metrics.presets import ON_REQUEST, PRESETS
+from promptcal.metrics.smooth import smooth_error
 from promptcal.types import Predictions
 
+BinnedInterval = Callable[[np.ndarray, np.ndarray, Binning], Interval]
+BINNED_INTERVALS: dict[Callable[[BinSums], np.ndarray], BinnedInterval] = {
+    l1: l1_interval,
+    l2: l2_interval,
+    debiased_l2_squared: squared_l2_interval,
+}
+"""Which binned errors have an interval with honest coverage."""
 
-def measure(predictions: Predictions | TopLabelPredictions, preset: str = "guo15") -> list[Measurement]:
+
+def measure(
+    predictions: Predictions | TopLabelPredictions,
+    preset: str = "guo15",
+    *,
+    intervals: bool = False,
+    also: Sequence[str] = (),
+) -> list[Measurement]:
     """Every metric of a preset on one split, with its bins, norm, closure, unit and noise floor.
 
     Metrics that need the probabilities of all classes are left out where only the top label is known.
 
+    Args:
+        predictions: one split; NLL comes from its logits unless a calibrator has set the probabilities.
+        preset: ``guo15``, or a peer's name for the numbers that this peer prints.
+        intervals: add 95 % intervals where one has honest coverage, and the p-value of a test of calibration.
+        also: slow metrics on request: ``kde_ece``, ``smooth_calibration_error``, ``piece``.
+
     Raises:
-        DataError: what ``check_probabilities`` refuses. ConfigError: an unknown preset.
+        DataError: what ``check_probabilities`` refuses. ConfigError: an unknown preset or metric.
+        MissingField: ``piece`` without image features.
     """
     if preset not in PRESETS:
         raise ConfigError(unknown("preset", preset, PRESETS))
+    wrong = [name for name in also if name not in ON_REQUEST]
+    if wrong:
+        raise ConfigError(unknown("metric on request", wrong[0], ON_REQUEST))
     scored = score(predictions)
-    return [
-        Measurement(
-            metric.name, metric.value(scored), len(scored), metric.bins, metric.norm, metric.closed, metric.unit, preset
-        )
-        for metric in PRESETS[preset]
+    metrics = [
+        metric
+        for metric in (*PRESETS[preset], *(ON_REQUEST[name] for name in also))
         if scored.probabilities is not None or not metric.all_classes
     ]
+    floors = _floors(scored, metrics)
+    rows = []
+    for metric, floor in zip(metrics, floors, strict=True):
+        row = Measurement(
+            metric.name, metric.value(scored), len(scored), metric.bins, metric.norm, metric.closed, metric.unit, preset
+        )
+        bounds = _interval(metric, scored, row.value) if intervals else None
+        low, high, kind = bounds or (None, None, None)
+        rows.append(replace(row, noise_floor=floor, low=low, high=high, interval_kind=kind))
+    if intervals:
+        test = outcome_test(scored.confidence, scored.correct, width_bins(15))
+        rows.append(Measurement("calibration_test", test.p_value, len(scored), 15, "l2", "right", "p-value", preset))
+    return rows
+
+
+def _floors(scored: Scored, metrics: Sequence[Metric]) -> list[float | None]:
+    functions = [metric.binned for metric in metrics if metric.binned is not None]
+    binned = iter(binned_floors(scored.confidence, functions).tolist() if functions else [])
+
+    def floor(metric: Metric) -> float | None:
+        if metric.binned is not None:
+            return float(next(binned))
+        return smooth_floor(scored.confidence) if metric.name == "smooth_ece" else None
+
+    return [floor(metric) for metric in metrics]
+
+
+def _interval(metric: Metric, scored: Scored, value: float | None) -> Interval | None:
+    if value is None:
+        return None
+    if metric.rows is not None:
+        return mean_interval(metric.rows(scored))
+    if metric.binned is not None:
+        interval = BINNED_INTERVALS.get(metric.binned.reduce)
+        return interval and interval(scored.confidence, scored.correct, metric.binned.binning)
+    if metric.name == "smooth_ece":
+        return smooth_interval(scored.confidence, scored.correct, *smooth_error(scored.confidence, scored.correct))
+    if metric.resample:
+        ordered = scored.take(np.lexsort((scored.labels, scored.predicted, scored.confidence)))
+        return basic_bootstrap(lambda rows: metric.value(ordered.take(rows)), len(scored), value)
+    return None

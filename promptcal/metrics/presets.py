@@ -1,15 +1,18 @@
 """Which metrics ``measure`` computes, under which convention: ours, and those of other people's tools."""
 
-from functools import partial
-
 import numpy as np
 
+from promptcal.errors import MissingField
 from promptcal.metrics import bins, proper, selective
 from promptcal.metrics.binned import classwise_ece
 from promptcal.metrics.contract import Metric, Scored, binned_metric, mean_metric
+from promptcal.metrics.kde import kernel_error
+from promptcal.metrics.proximity import proximity, proximity_error
+from promptcal.metrics.smooth import lipschitz_supremum, smooth_error
 
 
-def _nll_rows(scored: Scored) -> np.ndarray:
+def nll_rows(scored: Scored) -> np.ndarray:
+    """-log p of the label for each row: from logits where there are some, else from clipped probabilities."""
     if scored.logits is not None:
         return proper.row_nll_from_logits(scored.logits, scored.labels)
     return proper.row_nll(scored.probs, scored.labels)
@@ -19,16 +22,24 @@ def _clipped(scored: Scored) -> float:
     return 0.0 if scored.logits is not None else float(proper.clipped(scored.probs, scored.labels))
 
 
-def _hcfp(kind: str, threshold: float) -> Metric:
-    def value(scored: Scored) -> float | None:
-        return selective.confident_errors(scored.confidence, scored.correct, threshold, kind).rate
+def _piece(scored: Scored) -> float:
+    if scored.image_features is None:
+        raise MissingField(
+            "'piece' needs image features; 'promptcal run' saves them, probabilities alone do not have them."
+        )
+    return proximity_error(scored.confidence, scored.correct, proximity(scored.image_features))
 
-    return Metric(f"hcfp_{kind}@{threshold:g}", value, resample=True)
+
+def _hcfp(kind: str, threshold: float) -> Metric:
+    def rows(scored: Scored) -> np.ndarray:
+        return selective.confident_error_rows(scored.confidence, scored.correct, threshold, kind)
+
+    return mean_metric(f"hcfp_{kind}@{threshold:g}", rows)
 
 
 ALWAYS = (
     mean_metric("accuracy", lambda scored: scored.correct),
-    mean_metric("nll", _nll_rows, unit="nats", all_classes=True),
+    mean_metric("nll", nll_rows, unit="nats", all_classes=True),
     mean_metric("brier", lambda scored: proper.row_brier(scored.probs, scored.labels), "score", all_classes=True),
     mean_metric("confidence", lambda scored: scored.confidence),
     mean_metric("signed_gap", lambda scored: scored.confidence - scored.correct),
@@ -45,7 +56,7 @@ GUO15 = (
     binned_metric("mce_weighted", bins.weighted_maximum, 15, norm="max"),
     binned_metric("overconfidence", bins.over, 15, norm="l1"),
     binned_metric("underconfidence", bins.under, 15, norm="l1"),
-    binned_metric("adaptive_ece", bins.l1, 15, norm="l1", sums=partial(bins.equal_mass, bins=15)),
+    binned_metric("adaptive_ece", bins.l1, 15, norm="l1", binning=bins.mass_bins(15)),
     Metric(
         "classwise_ece",
         lambda scored: classwise_ece(scored.probs, scored.labels),
@@ -54,6 +65,7 @@ GUO15 = (
         closed="right",
         all_classes=True,
     ),
+    Metric("smooth_ece", lambda scored: smooth_error(scored.confidence, scored.correct).value),
     Metric("macro_f1", lambda scored: proper.macro_f1_of(scored.predicted, scored.labels), resample=True),
     Metric("auroc", lambda scored: selective.area_under_roc(scored.confidence, scored.correct), resample=True),
     Metric("aurc", lambda scored: selective.area_under_risk_coverage(scored.confidence, scored.correct), resample=True),
@@ -65,5 +77,14 @@ GUO15 = (
     mean_metric("saturated", lambda scored: (scored.confidence == 1.0).astype(np.float64)),
     Metric("nll_clipped", _clipped, unit="rows", all_classes=True),
 )
+
+ON_REQUEST = {
+    "kde_ece": Metric("kde_ece", lambda scored: kernel_error(scored.confidence, scored.correct).value, norm="l1"),
+    "smooth_calibration_error": Metric(
+        "smooth_calibration_error", lambda scored: lipschitz_supremum(scored.confidence, scored.correct)
+    ),
+    "piece": Metric("piece", _piece, bins=10, norm="l1", closed="right"),
+}
+"""Slow metrics, computed when they are asked for."""
 
 PRESETS: dict[str, tuple[Metric, ...]] = {"guo15": ALWAYS + GUO15}

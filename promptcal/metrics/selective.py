@@ -131,13 +131,21 @@ def confident_errors(
     confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"], threshold: float = 0.9, kind: str = "joint"
 ) -> ConfidentErrors:
     """The errors with a confidence of at least ``threshold`` and their rate."""
+    rows = confident_error_rows(confidence, correct, threshold, kind)
+    indices = np.nonzero((confidence >= threshold) & (correct == 0.0))[0]
+    return ConfidentErrors(float(rows.mean()) if len(rows) else None, indices, threshold, kind)
+
+
+def confident_error_rows(
+    confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"], threshold: float, kind: str
+) -> Float[np.ndarray, " m"]:
+    """For each row that the kind counts among, 1 where it is a confident error, else 0."""
     confident, wrong = confidence >= threshold, correct == 0.0
-    denominators = {"joint": len(correct), "given_confident": int(confident.sum()), "given_wrong": int(wrong.sum())}
-    if kind not in denominators:
+    among = {"joint": np.ones_like(wrong), "given_confident": confident, "given_wrong": wrong}
+    if kind not in among:
         raise ConfigError(unknown("kind of confident error", kind, KINDS))
-    indices = np.nonzero(confident & wrong)[0]
-    total = denominators[kind]
-    return ConfidentErrors(len(indices) / total if total else None, indices, threshold, kind)
+    result: np.ndarray = (confident & wrong)[among[kind]].astype(np.float64)
+    return result
 
 
 def threshold_for_budget(

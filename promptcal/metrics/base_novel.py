@@ -1,0 +1,86 @@
+"""A base and a novel number of the same model, read together."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from promptcal.errors import DataError
+from promptcal.metrics.contract import Measurement
+from promptcal.metrics.measurement import measure
+from promptcal.types import Predictions
+
+HIGHER_IS_BETTER = ("accuracy", "macro_f1", "auroc")
+
+
+def harmonic_mean(base: float, novel: float) -> float:
+    """2·base·novel / (base + novel), and 0 where both are 0.
+
+    Raises:
+        DataError: a negative value.
+
+    >>> harmonic_mean(0.5, 1.0)
+    0.6666666666666666
+    """
+    if not (base >= 0.0 and novel >= 0.0):
+        raise DataError(f"a harmonic mean needs values of at least 0, not {base} and {novel}.")
+    return 2.0 * base * novel / (base + novel) if base + novel > 0.0 else 0.0
+
+
+def pair(base: list[Measurement], novel: list[Measurement]) -> list[Measurement]:
+    """For every metric in both lists, its worse value, and novel minus base; for accuracy the harmonic mean, too.
+
+    The rows are named ``<metric>_worst``, ``<metric>_novel_minus_base`` and ``accuracy_harmonic_mean`` (Xian et al.,
+    "Zero-Shot Learning - the Good, the Bad and the Ugly", CVPR 2017, arXiv 1703.04394); their n is that of both splits.
+    """
+    known = {(row.metric, row.bins, row.preset): row for row in novel}
+    rows: list[Measurement] = []
+    for first in base:
+        second = known.get((first.metric, first.bins, first.preset))
+        if second is None or first.value is None or second.value is None:
+            continue
+        blank = replace(
+            first, n=first.n + second.n, noise_floor=None, low=None, high=None, interval_kind=None, value=None
+        )
+        worse = min if first.metric in HIGHER_IS_BETTER else max
+        if first.metric == "signed_gap":
+            worst = max(first.value, second.value, key=abs)
+        else:
+            worst = worse(first.value, second.value)
+        rows.append(replace(blank, metric=f"{first.metric}_worst", value=worst))
+        rows.append(replace(blank, metric=f"{first.metric}_novel_minus_base", value=second.value - first.value))
+        if first.metric == "accuracy":
+            mean = harmonic_mean(first.value, second.value)
+            rows.append(replace(blank, metric="accuracy_harmonic_mean", value=mean))
+    return rows
+
+
+def joint(
+    predictions: Predictions, base_classes: Collection[str], preset: str = "guo15"
+) -> dict[str, list[Measurement]]:
+    """The metrics of a softmax over base and novel classes together: of all rows, and split by the true class's group.
+
+    Returns ``all``, ``base`` and ``novel``; a group without rows is left out. The generalised setting of Chao et al.,
+    "An Empirical Study and Analysis of Generalized Zero-Shot Learning", ECCV 2016, arXiv 1605.04253.
+
+    Raises:
+        DataError: a base class that the predictions do not know.
+    """
+    missing = [name for name in base_classes if name not in predictions.classes]
+    if missing:
+        raise DataError(f"base class '{missing[0]}' is not among the {len(predictions.classes)} predicted classes.")
+    is_base = np.array([name in set(base_classes) for name in predictions.classes])[predictions.labels]
+    groups = {"all": np.ones_like(is_base), "base": is_base, "novel": ~is_base}
+    return {
+        name: measure(take(predictions, np.nonzero(chosen)[0]), preset)
+        for name, chosen in groups.items()
+        if chosen.any()
+    }
+
+
+def take(predictions: Predictions, rows: np.ndarray) -> Predictions:
+    """The predictions of some rows; what belongs to the classes stays."""
+    per_row = ("logits", "labels", "temperature", "zero_shot_logits", "image_features", "probabilities")
+    changes = {name: value[rows] for name in per_row if (value := getattr(predictions, name)) is not None}
+    paths = predictions.paths
+    return predictions.replace(**changes, paths=None if paths is None else tuple(paths[row] for row in rows))

@@ -1,0 +1,189 @@
+"""Intervals and a test for calibration errors, whose coverage is tested, and what they assume."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.stats import norm as normal
+
+from promptcal.metrics.bins import Binning, bin_sums, debiased_l2_squared, width_bins
+from promptcal.metrics.inputs import top_label
+from promptcal.metrics.noise_floor import calibrated_outcomes
+from promptcal.metrics.smooth import cosine_sums, integral, smoothed
+
+LEVEL = 0.95
+TEST_REPLICATES = 999
+BOOTSTRAP_REPLICATES = 1000
+
+
+class Interval(NamedTuple):
+    """Bounds that cover the true value with probability ``LEVEL`` or more, and the method that made them."""
+
+    low: float
+    high: float
+    kind: str
+
+
+def mean_interval(values: Float[np.ndarray, " n"], level: float = LEVEL) -> Interval:
+    """The normal interval of a mean, mean ± z·sd/sqrt(n); Wilson's interval where the values are 0 or 1."""
+    n, mean, z = len(values), float(values.mean()), float(normal.ppf(0.5 + level / 2.0))
+    if np.isin(values, (0.0, 1.0)).all():
+        centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
+        half = z / (1 + z**2 / n) * float(np.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2)))
+        return Interval(max(0.0, centre - half), min(1.0, centre + half), "Wilson")
+    half = z * float(values.std()) / float(np.sqrt(n))
+    return Interval(mean - half, mean + half, "normal")
+
+
+def squared_l2_interval(
+    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], binning: Binning, level: float = LEVEL
+) -> Interval:
+    """The interval of the squared l2 calibration error over given bins, from its debiased estimate.
+
+    With residuals u = y - c, bin means m_b of u and q_b of u² and counts n_b:
+    T = (1/n) sum over bins of n_b/(n_b - 1)·(n_b m_b² - q_b), floored at 0, and
+    s² = (sum n_b/n (4 m_b² q_b - 3 m_b⁴) - (sum n_b/n m_b²)²) / n. With z at 1 - a/2 and z1 at 1 - a: the upper bound
+    is T + z·s; the lower one T - z·s where T >= 2·z·s, T/2 where 2·z1·s <= T < 2·z·s, else max(0, T - z1·s).
+
+    Sun, Chaudhari, Barnett, Dobriban, "A Confidence Interval for the l2 Expected Calibration Error", 2024, arXiv
+    2408.08998.
+    """
+    index, bins = binning(confidence)
+    n, residual = len(outcome), outcome - confidence
+    count = np.bincount(index, minlength=bins)
+    filled = np.maximum(count, 1)
+    mean = np.bincount(index, weights=residual, minlength=bins) / filled
+    square = np.bincount(index, weights=residual**2, minlength=bins) / filled
+    pairs = np.where(count > 1, count / np.maximum(count - 1, 1) * (count * mean**2 - square), 0.0)
+    estimate = max(0.0, float(pairs.sum()) / n)
+    weight = count / n
+    variance = float(weight @ (4 * mean**2 * square - 3 * mean**4)) - float(weight @ mean**2) ** 2
+    deviation = float(np.sqrt(max(0.0, variance) / n))
+    two_sided, one_sided = normal.ppf(0.5 + level / 2.0) * deviation, normal.ppf(level) * deviation
+    if estimate >= 2 * two_sided:
+        low = estimate - two_sided
+    else:
+        low = estimate / 2 if estimate >= 2 * one_sided else max(0.0, estimate - one_sided)
+    return Interval(float(low), float(min(1.0, estimate + two_sided)), "debiased l2, asymptotic")
+
+
+def l2_interval(
+    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], binning: Binning, level: float = LEVEL
+) -> Interval:
+    """The roots of ``squared_l2_interval``."""
+    low, high, kind = squared_l2_interval(confidence, outcome, binning, level)
+    return Interval(float(np.sqrt(low)), float(np.sqrt(high)), kind)
+
+
+def l1_interval(
+    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], binning: Binning, level: float = LEVEL
+) -> Interval:
+    """Bounds of the l1 calibration error (ECE) over given bins, from |mean gap| <= l1 error <= l2 error.
+
+    Below: the lower bound of |mean confidence - accuracy|, by the normal approximation; above: the upper bound of the
+    l2 error; each errs with probability (1 - level)/2. Tight where the model errs to one side, wide where to both.
+    """
+    gap = confidence - outcome
+    z = float(normal.ppf(0.5 + level / 2.0))
+    low = max(0.0, abs(float(gap.mean())) - z * float(gap.std()) / float(np.sqrt(len(gap))))
+    high = max(low, l2_interval(confidence, outcome, binning, level).high)
+    return Interval(low, high, "mean gap below, debiased l2 above")
+
+
+def smooth_interval(
+    confidence: Float[np.ndarray, " n"],
+    outcome: Float[np.ndarray, " n"],
+    value: float,
+    bandwidth: float,
+    *,
+    level: float = LEVEL,
+    replicates: int = 200,
+    seed: int = 0,
+) -> Interval:
+    """Bounds of smooth ECE at its bandwidth: the value ± the bootstrap quantile of the smoothed residual's error.
+
+    |smECE(sample) - smECE(truth)| is at most the integral of |r_sample - r_truth|, whose quantile is that of the
+    integral of |r_resample - r_sample|; a bound that also holds where the model is calibrated.
+    """
+    order = np.lexsort((outcome, confidence))
+    confidence, outcome = confidence[order], outcome[order]
+    n, generator = len(outcome), np.random.default_rng(seed)
+    centre = cosine_sums(confidence, confidence - outcome, 500, terms=1) / n
+    errors = np.empty(replicates)
+    for replicate in range(replicates):
+        times = generator.multinomial(n, np.full(n, 1.0 / n)).astype(np.float64)
+        drawn = cosine_sums(confidence, times * (confidence - outcome), 500, terms=1) / n
+        errors[replicate] = integral(np.abs(smoothed(drawn - centre, np.asarray(bandwidth))))
+    reach = float(np.quantile(errors, level))
+    return Interval(max(0.0, value - reach), min(1.0, value + reach), "bootstrap of the smoothed residual")
+
+
+def basic_bootstrap(
+    statistic: Callable[[Int[np.ndarray, " n"]], float | None],
+    n: int,
+    value: float,
+    *,
+    level: float = LEVEL,
+    replicates: int = BOOTSTRAP_REPLICATES,
+    seed: int = 0,
+) -> Interval:
+    """The basic bootstrap interval, 2·value - quantiles of the statistic over resampled rows.
+
+    Resamples on which the statistic does not exist (None) are left out.
+    """
+    generator = np.random.default_rng(seed)
+    drawn = (statistic(generator.integers(0, n, n)) for _ in range(replicates))
+    values = np.array([value for value in drawn if value is not None])
+    if len(values) == 0:
+        return Interval(value, value, "basic bootstrap")
+    low, high = np.quantile(values, [0.5 - level / 2.0, 0.5 + level / 2.0])
+    return Interval(2 * value - float(high), 2 * value - float(low), "basic bootstrap")
+
+
+class CalibrationTest(NamedTuple):
+    """A test of the hypothesis that confidences are calibrated: the debiased squared l2 error and its p-value."""
+
+    statistic: float
+    p_value: float
+
+
+def calibration_test(
+    probs: Float[np.ndarray, "n C"],
+    labels: Int[np.ndarray, " n"],
+    *,
+    bins: int = 15,
+    closed: str = "right",
+    replicates: int = TEST_REPLICATES,
+    seed: int = 0,
+) -> CalibrationTest:
+    """A test of top-label calibration, exact at any n: is the debiased squared l2 error more than chance makes it?
+
+    The p-value is the share of outcomes drawn as correct with probability equal to the confidence (and the data itself)
+    whose statistic is at least as large.
+
+    Statistic: Kumar, Liang, Ma, NeurIPS 2019, arXiv 1909.10155; consistency resampling: Bröcker, Smith, Weather and
+    Forecasting 22, 2007; Vaicenavicius et al., AISTATS 2019, arXiv 1902.06977.
+
+    >>> calibration_test(np.array([[0.9, 0.1]] * 50), np.array([1] * 50)).p_value
+    0.001
+    """
+    return outcome_test(*top_label(probs, labels), width_bins(bins, closed), replicates, seed)
+
+
+def outcome_test(
+    confidence: Float[np.ndarray, " n"],
+    outcome: Float[np.ndarray, " n"],
+    binning: Binning,
+    replicates: int = TEST_REPLICATES,
+    seed: int = 0,
+) -> CalibrationTest:
+    """The calibration test for forecasts of a 0/1 outcome, over given bins."""
+    observed = float(debiased_l2_squared(bin_sums(confidence, outcome, *binning(confidence))))
+    ordered = np.sort(confidence)
+    assigned = binning(ordered)
+    larger = 1 + sum(
+        int((debiased_l2_squared(bin_sums(ordered, drawn, *assigned)) >= observed - 1e-12).sum())
+        for drawn in calibrated_outcomes(ordered, replicates, seed)
+    )
+    return CalibrationTest(observed, larger / (replicates + 1))
