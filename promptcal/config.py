@@ -194,6 +194,9 @@ def build(config: Any, **injected: Any) -> Any:
     unexpected = sorted(set(arguments) - set(parameters))
     if unexpected:
         raise ConfigError(unknown(f"key of {node['_target_']}", unexpected[0], parameters))
+    for name, value in arguments.items():
+        if parameters[name].annotation is float and isinstance(value, int) and not isinstance(value, bool):
+            arguments[name] = float(value)
     return target(**arguments)
 
 

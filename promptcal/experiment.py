@@ -5,6 +5,7 @@ card → Task → few-shot draw → base/novel halves → bound classifier → l
 """
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from promptcal.calibrators import build_calibrator
+from promptcal.calibrators import CalibrationWarning, build_calibrator
 from promptcal.config import build
 from promptcal.console import progress
 from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest, task_record
@@ -40,6 +41,7 @@ class Prepared:
     card: Card
     splits: Splits
     clip: FrozenClip
+    weights: str
     folder: RunFolder
 
 
@@ -64,9 +66,10 @@ def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) 
     clip: FrozenClip = build(config.model)
     clip.to(device_of(config))
     digest = "".join(task_digest(used) for used in (splits.train, *splits.targets.values()))
-    name = identity(config, digest, clip.weights_digest())
+    weights = clip.weights_digest()
+    name = identity(config, digest, weights)
     folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
-    return Prepared(config, card, splits, clip, folder)
+    return Prepared(config, card, splits, clip, weights, folder)
 
 
 def run(
@@ -94,16 +97,15 @@ def run(
     generator = torch.Generator().manual_seed(int(config.seed))
     learner: Learner = build(config.learner, clip=clip, classes=splits.train.classes, generator=generator)
     learner.to(clip.device)
-    classifier = Classifier(clip, learner, config.text_pass)
+    classifier = Classifier(clip, learner, config.text_pass, config.system.memory_gb)
     targets = {name: classifier.bind(target.classes) for name, target in splits.targets.items()}
     base = classifier.bind(splits.train.classes)
     work = ImageSide(
         clip=clip,
         images=splits.train.images,
         augment=prepared.card.augment,
-        cache=FeatureCache(Path(config.system.cache), int(config.system.cache_gb * 2**30))
-        if config.system.cache
-        else None,
+        weights=prepared.weights,
+        cache=cache_of(config),
         prompted=learner.prompts_image,
         quiet=quiet,
     )
@@ -112,7 +114,12 @@ def run(
     trained = time.perf_counter()
 
     everything = predict_all(base, work, splits, targets, config)
-    rows = measure_all(everything, config)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        rows = measure_all(everything, config)
+    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
+    for note in notes:
+        say(f"{method_label(config)}: {note}")
 
     folder.write_config(config)
     state = {name: tensor.detach().cpu().numpy() for name, tensor in learner.state_dict().items()}
@@ -125,9 +132,11 @@ def run(
     write_json(folder.partial / "task.json", {"train": task_record(splits.train), "targets": targets_record})
     folder.write_info(
         device=str(clip.device),
+        weights=prepared.weights,
         learned_parameters=learner.n_parameters(),
         logit_scale=clip.logit_scale,
         train_seconds=round(trained - started, 3),
+        notes=notes,
         seconds=round(time.perf_counter() - started, 3),
     )
     folder.finish()
@@ -225,6 +234,13 @@ def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> li
         "shots": config.shots,
     }
     return [{**about, **row} for row in rows]
+
+
+def cache_of(config: DictConfig) -> FeatureCache | None:
+    """The feature cache on disk, where one is wanted."""
+    if not config.system.cache:
+        return None
+    return FeatureCache(Path(config.system.cache), int(config.system.cache_gb * 2**30))
 
 
 def device_of(config: DictConfig) -> torch.device:

@@ -108,6 +108,12 @@ class RunFolder:
         return info
 
     @property
+    def task(self) -> dict[str, Any]:
+        """``task.json``: the drawn images and class names of training and of every target."""
+        task: dict[str, Any] = json.loads(self._file("task.json").read_text(encoding="utf-8"))
+        return task
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of ``metrics.jsonl``."""
         return read_jsonl(self._file("metrics.jsonl"))

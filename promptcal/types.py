@@ -97,6 +97,20 @@ class Prompts:
     position: str = "end"
     tail: str = "{}."
 
+    def images(self, start: int, stop: int) -> "Prompts":
+        """The prompts of some images of the batch; what all images share stays as it is."""
+
+        def part(tokens: Tensor) -> Tensor:
+            return tokens if tokens.shape[0] == 1 else tokens[start:stop]
+
+        return replace(
+            self,
+            text=None if self.text is None else part(self.text),
+            text_deep={index: part(tokens) for index, tokens in self.text_deep.items()},
+            image=None if self.image is None else part(self.image),
+            image_deep={index: part(tokens) for index, tokens in self.image_deep.items()},
+        )
+
 
 @dataclass(frozen=True)
 class Batch:

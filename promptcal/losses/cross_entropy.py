@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcal.config import register
+from promptcal.precision import wide
 from promptcal.types import Outputs
 
 
@@ -23,4 +24,4 @@ class CrossEntropy:
 
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The mean over the batch."""
-        return functional.cross_entropy(outputs.calibrated_logits.float(), labels)
+        return functional.cross_entropy(wide(outputs.calibrated_logits), labels)

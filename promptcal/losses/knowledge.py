@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from promptcal.config import register
+from promptcal.precision import wide
 from promptcal.types import Outputs
 
 
@@ -34,5 +35,5 @@ class Knowledge:
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value for the current class list; the labels are not read."""
         del labels
-        cosine = (outputs.text_features.float() * outputs.zero_shot_text_features.float()).sum(dim=-1)
+        cosine = (wide(outputs.text_features) * wide(outputs.zero_shot_text_features)).sum(dim=-1)
         return 1 - cosine.mean()

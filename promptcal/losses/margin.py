@@ -8,6 +8,7 @@ from torch import Tensor
 
 from promptcal.config import register
 from promptcal.errors import ConfigError
+from promptcal.precision import wide
 from promptcal.types import Outputs
 
 REFERENCE_SCALE = 100.0
@@ -46,7 +47,7 @@ class MarginMeanVariance:
 
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value over the batch."""
-        margins = margin(outputs.logits.float(), labels)
+        margins = margin(wide(outputs.logits), labels)
         ratio = REFERENCE_SCALE / outputs.logit_scale if self.rescale else 1.0
         return -self.alpha * ratio * margins.mean() + self.beta * ratio**2 * margins.var(correction=0)
 

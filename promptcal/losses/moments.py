@@ -8,6 +8,7 @@ from torch import Tensor
 
 from promptcal.config import register
 from promptcal.errors import ConfigError
+from promptcal.precision import wide
 from promptcal.types import Outputs
 
 
@@ -43,8 +44,8 @@ class TextMoments:
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value for the current class list; the labels are not read."""
         del labels
-        tuned = outputs.text_features.float()
-        frozen = outputs.zero_shot_text_features.float()
+        tuned = wide(outputs.text_features)
+        frozen = wide(outputs.zero_shot_text_features)
         if frozen.shape[0] < 2:
             raise ConfigError("text moments need at least two classes: the covariance of one is zero.")
         mean = (tuned.mean(dim=-2) - frozen.mean(dim=-2)).square().sum(dim=-1)

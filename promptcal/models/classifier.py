@@ -8,12 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
+from torch.utils.checkpoint import checkpoint
 
 from promptcal.errors import ConfigError, DataError
 from promptcal.learners.contract import Learner
 from promptcal.models.causal_text import TextPass, text_pass
 from promptcal.models.clip import FrozenClip
 from promptcal.models.text_plan import plan
+from promptcal.precision import wide
 from promptcal.types import Batch, ClassNames, Outputs, Prompts
 
 
@@ -25,11 +27,13 @@ class Classifier:
         clip: the frozen model.
         learner: what makes the prompts; its ``state_dict()`` is the checkpoint and knows no class names.
         text_pass: ``fast`` (exact, shares what the classes have in common) or ``plain`` (every class at full length).
+        memory_gb: how much a text pass may hold at once, where every image has one of its own.
     """
 
     clip: FrozenClip
     learner: Learner
     text_pass: str = "fast"
+    memory_gb: float = 8.0
 
     def bind(self, classes: ClassNames) -> "BoundClassifier":
         """The classifier of these classes; refused for a learner tied to other classes."""
@@ -65,7 +69,7 @@ class BoundClassifier:
     @cached_property
     def zero_shot_text_features(self) -> Float[Tensor, "C D"]:
         """The frozen text features: normalised per template, averaged, normalised again; computed once."""
-        per_template = [normalize(self.clip.encode_texts(texts).float(), dim=-1) for texts in self.classes.texts()]
+        per_template = [normalize(wide(self.clip.encode_texts(texts)), dim=-1) for texts in self.classes.texts()]
         if len(per_template) == 1:
             return per_template[0]
         return normalize(torch.stack(per_template).mean(dim=0), dim=-1)
@@ -87,10 +91,33 @@ class BoundClassifier:
         return self._evaluated[state]
 
     def _encode(self, prompts: Prompts) -> Float[Tensor, "... C D"]:
-        features = normalize(self._pass(prompts).encode(prompts).float(), dim=-1)
+        features = normalize(wide(self._encode_in_chunks(prompts)), dim=-1)
         if features.shape[1] > 1:
             features = normalize(features.mean(dim=1, keepdim=True), dim=-1)
         return features[:, 0] if self.learner.per_image else features[0, 0]
+
+    def _encode_in_chunks(self, prompts: Prompts) -> Float[Tensor, "B P C D"]:
+        """One text pass for each image, as many images at once as memory allows.
+
+        Parts that hold activations for the backward pass are checkpointed: each is computed again when its gradient is
+        due, so that only one part is held and any loss, also one that mixes images, has its exact gradient.
+        """
+        encode = self._pass(prompts).encode
+        images = 0 if prompts.text is None else prompts.text.shape[0]
+        chunk = self._images_at_once(prompts)
+        if images <= chunk:
+            return encode(prompts)
+        parts = [prompts.images(start, start + chunk) for start in range(0, images, chunk)]
+        if not torch.is_grad_enabled():
+            return torch.cat([encode(part) for part in parts])
+        return torch.cat([checkpoint(encode, part, use_reentrant=False) for part in parts])
+
+    def _images_at_once(self, prompts: Prompts) -> int:
+        """How many images fit the memory: a token row holds about 12 widths a block for the backward pass."""
+        rows = self._pass(prompts).rows(prompts.images(0, 1))
+        blocks = self.clip.text_layers if torch.is_grad_enabled() else 1
+        held = rows * blocks * 12 * self.clip.text_width * self.clip.dtype.itemsize
+        return max(1, int(self.classifier.memory_gb * 2**30 / held))
 
     def _pass(self, prompts: Prompts) -> TextPass:
         if prompts.text is None:
@@ -104,13 +131,13 @@ class BoundClassifier:
     def __call__(self, batch: Batch, needs: AbstractSet[str] = frozenset()) -> Outputs:
         """Classify a batch; ``needs`` names what the loss terms ask for beyond the logits.
 
-        Gradients flow to the learner's tensors only. Logits and features are float32 whatever the autocast.
+        Gradients flow to the learner's tensors only. Logits and features are float32 or wider whatever the autocast.
 
         Raises:
             DataError: a batch with neither pixels nor the features this learner can work on.
         """
         raw = self._frozen_image_features(batch, needs)
-        prompts = self.learner(None if raw is None else normalize(raw.float(), dim=-1))
+        prompts = self.learner(None if raw is None else normalize(wide(raw), dim=-1))
         if self.learner.prompts_image:
             if batch.pixels is None:
                 raise DataError(
@@ -123,8 +150,8 @@ class BoundClassifier:
             tuned = raw
         text = self.text_features(prompts)
         with torch.autocast(tuned.device.type, enabled=False):
-            image = normalize(tuned.float(), dim=-1)
-            text = text.float()
+            image = normalize(wide(tuned), dim=-1)
+            text = wide(text)
             cosine = image @ text.T if text.ndim == 2 else torch.einsum("bd,bcd->bc", image, text)
             return Outputs(
                 logits=self.clip.logit_scale * cosine + self.clip.logit_bias,
@@ -133,7 +160,7 @@ class BoundClassifier:
                 zero_shot_text_features=self.zero_shot_text_features,
                 logit_scale=self.clip.logit_scale,
                 learns_text=self.learner.learns_text,
-                zero_shot_image_features=None if raw is None else normalize(raw.float(), dim=-1),
+                zero_shot_image_features=None if raw is None else normalize(wide(raw), dim=-1),
             )
 
     def _frozen_image_features(self, batch: Batch, needs: AbstractSet[str]) -> Float[Tensor, "b D"] | None:

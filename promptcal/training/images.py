@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from promptcal.console import progress
 from promptcal.data.features import FeatureCache, image_features
 from promptcal.data.views import Augment, centre_view
 from promptcal.models.clip import FrozenClip
@@ -23,6 +24,7 @@ class ImageSide:
         clip: the frozen model.
         images: the images of the task.
         augment: the augmentation of training views.
+        weights: digest of the model's weights, for the cache's keys.
         cache: the feature cache on disk, or None.
         prompted: the image tower runs with prompts, so pixels are needed at every step.
         test_batch: images a test batch.
@@ -32,6 +34,7 @@ class ImageSide:
     clip: FrozenClip
     images: ImageSource
     augment: Augment
+    weights: str
     cache: FeatureCache | None
     prompted: bool
     test_batch: int = 256
@@ -54,7 +57,9 @@ class ImageSide:
                 device=self.clip.device,
             )
         labels = torch.tensor([sample.label for sample in task.train], device=self.clip.device)
-        stacked = [self._features(task.train, view, view_seed) for view in (range(views) if views else [None])]
+        wanted: list[int | None] = list(range(views)) if views else [None]
+        bar = progress(wanted, f"image features, {len(wanted)} views", quiet=self.quiet)
+        stacked = [self._features(task.train, view, view_seed) for view in bar]
         return FeatureBatches(torch.stack(stacked), labels, settings.batch_size, seed)
 
     def test_batches(self, samples: Sequence[Sample]) -> Iterator[Batch]:
@@ -88,5 +93,6 @@ class ImageSide:
             view_seed=view_seed,
             augment=self.augment,
             cache=self.cache,
-            quiet=self.quiet,
+            weights=self.weights,
+            quiet=self.quiet or view is not None,
         ).to(self.clip.device)

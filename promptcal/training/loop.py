@@ -1,20 +1,18 @@
 """The training loop: learned tensors in, learned tensors out, one row of history an epoch."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from promptcal.errors import ConfigError, NumericalError
+from promptcal.errors import NumericalError
 from promptcal.losses.contract import LossTerm, check_terms, weighted_sum
 from promptcal.models.classifier import BoundClassifier
+from promptcal.precision import autocast
 from promptcal.training.batches import Batches
 from promptcal.training.settings import Training
 from promptcal.types import Batch
-
-AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def fit(
@@ -110,22 +108,3 @@ def require_finite(value: Tensor, what: str) -> None:
     if not bool(torch.isfinite(value).all()):
         kind = "NaN" if bool(torch.isnan(value).any()) else "infinite"
         raise NumericalError(f"{what} is {kind}; lower training.lr, check the inputs, or use precision=float32.")
-
-
-@contextmanager
-def autocast(device: torch.device, precision: str) -> Iterator[None]:
-    """Autocast of a device in the precision of the configuration; nothing for ``float32``.
-
-    Raises:
-        ConfigError: an unknown precision, or ``float16`` on a CPU, which computes it slowly and inexactly.
-    """
-    if precision not in AUTOCAST:
-        raise ConfigError(f"unknown precision '{precision}'; choose {', '.join(AUTOCAST)}.")
-    if precision == "float16" and device.type == "cpu":
-        raise ConfigError("precision=float16 needs a GPU; on the CPU use float32 or bfloat16.")
-    dtype = AUTOCAST[precision]
-    if dtype is None:
-        yield
-        return
-    with torch.autocast(device.type, dtype=dtype):
-        yield

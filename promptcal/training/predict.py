@@ -8,7 +8,8 @@ from torch.nn.functional import normalize
 
 from promptcal.errors import DataError
 from promptcal.models.classifier import BoundClassifier
-from promptcal.training.loop import autocast, require_finite
+from promptcal.precision import autocast
+from promptcal.training.loop import require_finite
 from promptcal.types import Batch, Outputs, Predictions, Sample
 
 

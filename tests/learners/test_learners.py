@@ -145,3 +145,25 @@ def test_a_batch_without_pixels_or_features_is_refused(tiny_clip):
 
     with pytest.raises(DataError, match="neither pixels nor"):
         Classifier(tiny_clip, ZeroShot()).bind(BASE)(Batch(labels=torch.tensor([0])))
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_cocoop_is_the_same_in_chunks_of_any_size(tiny_clip, images, monkeypatch):
+    from promptcal.models.classifier import BoundClassifier
+
+    learner = make("cocoop", tiny_clip)
+    data = batch(tiny_clip, b=5)
+
+    def logits_and_gradient():
+        learner.zero_grad()
+        logits = Classifier(tiny_clip, learner).bind(BASE)(data).logits
+        (logits.square().mean() + logits.var()).backward()
+        return logits.detach(), [parameter.grad.clone() for parameter in learner.parameters()]
+
+    whole = logits_and_gradient()
+    monkeypatch.setattr(BoundClassifier, "_images_at_once", lambda self, prompts: images)
+    parts = logits_and_gradient()
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        evaluated = Classifier(tiny_clip, learner).bind(BASE)(data).logits
+    torch.testing.assert_close(evaluated, whole[0], rtol=1e-5, atol=1e-5)

@@ -88,7 +88,7 @@ def test_margin_is_the_papers_formula_in_float64(seed, classes, b, rescale):
     m = np.array([z[i, y[i]] - np.delete(z[i], y[i]).max() for i in range(b)])
     ratio = 100 / 20 if rescale else 1
     expected = -0.3 * ratio * m.mean() + 0.07 * ratio**2 * ((m - m.mean()) ** 2).mean()
-    assert float(term(outputs, labels)) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert term(outputs, labels).item() == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 def test_margin_gradient_equals_finite_differences_in_float64():
@@ -136,7 +136,7 @@ def test_moments_are_the_papers_formula_in_float64(seed, classes, width, per_ima
         return means + (covariances**2).sum()
 
     expected = np.mean([plain(t) for t in tuned]) if per_image else plain(tuned)
-    assert float(TextMoments()(outputs, labels)) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert TextMoments()(outputs, labels).item() == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize(("classes", "width"), [(4, 9), (9, 4), (6, 6)])

@@ -13,7 +13,8 @@ from promptcal.losses.margin import MarginMeanVariance
 from promptcal.losses.moments import TextMoments
 from promptcal.models.classifier import Classifier
 from promptcal.training.batches import FeatureBatches, epoch_order
-from promptcal.training.loop import autocast, fit
+from promptcal.precision import autocast
+from promptcal.training.loop import fit
 from promptcal.training.predict import predict
 from promptcal.training.settings import Features, Training
 from promptcal.types import Batch, ClassNames, Sample
@@ -46,7 +47,7 @@ def trained(clip, *, epochs=20, terms=None, precision="float32", lr=0.05, seed=0
 def test_the_schedule_is_the_familys_to_the_digit():
     settings = Training(epochs=5, lr=0.0035)
     assert [round(settings.lr_at(e), 6) for e in range(5)] == [1e-5, 0.0035, 0.003166, 0.002291, 0.001209]
-    multiplied = Training(epochs=5, lr=0.0035, lr_multiplier=10)
+    multiplied = Training(epochs=5, lr=0.0035, lr_multiplier=10.0)
     assert multiplied.lr_at(0) == 1e-5
     assert multiplied.lr_at(1) == pytest.approx(0.035)
 

@@ -1,0 +1,156 @@
+"""A finished run as something to classify images with: names, probabilities, calibrated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image, UnidentifiedImageError
+
+from promptcal.calibrators import Calibrator, build_calibrator
+from promptcal.config import build
+from promptcal.data.class_names import normalise_class_names
+from promptcal.data.views import centre_view
+from promptcal.errors import ConfigError, DataError
+from promptcal.learners.contract import Learner
+from promptcal.models.classifier import BoundClassifier, Classifier
+from promptcal.models.clip import FrozenClip
+from promptcal.run import RunFolder
+from promptcal.training.predict import predict
+from promptcal.types import Batch, ClassNames, Predictions, Sample
+
+Picture = str | Path | Image.Image | np.ndarray
+"""A file, a PIL image, or an array [h, w] or [h, w, 3]: uint8, or floats in [0, 1]."""
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained classifier with its calibrator, ready for images.
+
+    Attributes:
+        bound: the classifier bound to the classes it answers with.
+        calibrator: fitted on the run's base validation images.
+        precision: as the run was trained.
+    """
+
+    bound: BoundClassifier
+    calibrator: Calibrator
+    precision: str = "float32"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names, in the order of the columns."""
+        return self.bound.classes.names
+
+    def predictions(self, images: Sequence[Picture]) -> Predictions:
+        """Everything about some images before calibration; their labels are unknown and stand as 0."""
+        if not images:
+            raise DataError("there is no image to classify; give at least one.")
+        transform, device = self.bound.clip.transform, self.bound.clip.device
+        named = [str(image) if isinstance(image, str | Path) else f"image {row}" for row, image in enumerate(images)]
+        samples = [Sample(name, 0) for name in named]
+
+        def batches() -> "list[Batch]":
+            made = []
+            for start in range(0, len(images), BATCH):
+                views = [centre_view(as_image(image), transform) for image in images[start : start + BATCH]]
+                labels = torch.zeros(len(views), dtype=torch.long, device=device)
+                made.append(Batch(labels, pixels=torch.stack(views).to(device)))
+            return made
+
+        return predict(self.bound, batches(), samples, split="images", precision=self.precision)
+
+    def predict_proba(self, images: Sequence[Picture]) -> Float[np.ndarray, "n C"]:
+        """Calibrated probabilities [n, C]; the columns follow ``classes``.
+
+        Raises:
+            DataError: no image, a file that is missing or no image, or an array of another shape, kind or range.
+        """
+        return self.calibrator.transform(self.predictions(images)).probs()
+
+
+def load(
+    run: str | Path,
+    *,
+    classes: Sequence[str] | None = None,
+    split: str = "base",
+    calibrator: str | None = None,
+) -> Predictor:
+    """The classifier of a finished run.
+
+    Args:
+        run: the run's folder, or a folder that holds exactly one run.
+        classes: class names to answer with instead of the run's own.
+        split: whose classes to answer with: a target of the run, such as ``base`` or ``novel``.
+        calibrator: a calibrator by name; by default temperature scaling where the run used it, else none.
+
+    Raises:
+        DataError: no such run, several runs, or weights that are not those of the run.
+        ConfigError: an unknown split or calibrator.
+    """
+    folder = one_run(Path(run))
+    config, info = folder.config, folder.info
+    clip: FrozenClip = build(config.model)
+    if clip.weights_digest() != info["weights"]:
+        raise DataError(f"the weights of '{clip.name}' are not those {folder.path} was trained on; restore them.")
+    targets = {name: record["classes"] for name, record in folder.task["targets"].items()}
+    if split not in targets:
+        raise ConfigError(f"the run has no classes '{split}'; it has {', '.join(targets)}.")
+    names = normalise_class_names(list(classes)) if classes else tuple(targets[split])
+    trained = ClassNames(tuple(folder.task["train"]["classes"]), tuple(config.dataset.templates))
+    learner: Learner = build(config.learner, clip=clip, classes=trained, generator=torch.Generator())
+    learner.load_state_dict(folder.learner_state())
+    bound = Classifier(clip, learner.eval(), config.text_pass).bind(ClassNames(names, trained.templates))
+    wanted = calibrator or ("temperature" if "temperature" in config.calibrators else "none")
+    fitted = build_calibrator(wanted)
+    if wanted != "none":
+        fitted.fit(folder.predictions("val"))
+    return Predictor(bound, fitted, config.precision)
+
+
+def one_run(place: Path) -> RunFolder:
+    """The run at or below a place, where there is exactly one."""
+    from promptcal.run import find_runs
+
+    runs = find_runs(place)
+    if len(runs) > 1:
+        listed = ", ".join(str(folder.path) for folder in runs[:4])
+        raise DataError(f"{place} holds {len(runs)} runs; name one of them: {listed}{', …' if len(runs) > 4 else ''}.")
+    return runs[0]
+
+
+def as_image(picture: Picture) -> Image.Image:
+    """An RGB image from a file, a PIL image or an array.
+
+    Raises:
+        DataError: a file that is missing or no image; an array that is not uint8 or floats in [0, 1].
+    """
+    if isinstance(picture, Image.Image):
+        return picture.convert("RGB")
+    if isinstance(picture, np.ndarray):
+        return _from_array(picture)
+    path = Path(picture)
+    if not path.is_file():
+        raise DataError(f"there is no image file {path}.")
+    try:
+        with Image.open(path) as opened:
+            return opened.convert("RGB")
+    except (UnidentifiedImageError, OSError) as error:
+        raise DataError(f"{path} is not an image that can be read ({error}).") from error
+
+
+def _from_array(array: np.ndarray) -> Image.Image:
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
+        raise DataError(f"an image array must be [h, w] or [h, w, 3], not {list(array.shape)}.")
+    if np.issubdtype(array.dtype, np.floating):
+        low, high = float(np.nanmin(array)), float(np.nanmax(array))
+        if not (np.isfinite(array).all() and low >= 0 and high <= 1):
+            raise DataError(f"a float image must lie in [0, 1]; this one spans {low:g} to {high:g}. Divide by 255?")
+        array = np.round(array * 255).astype(np.uint8)
+    if array.dtype != np.uint8:
+        raise DataError(f"an image array must be uint8 or floats in [0, 1], not {array.dtype}.")
+    return Image.fromarray(array).convert("RGB")
