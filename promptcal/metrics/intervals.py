@@ -9,7 +9,7 @@ from scipy.stats import norm as normal
 
 from promptcal.metrics.bins import Binning, bin_sums, debiased_l2_squared, width_bins
 from promptcal.metrics.inputs import top_label
-from promptcal.metrics.noise_floor import calibrated_outcomes
+from promptcal.metrics.noise import calibrated_outcomes
 from promptcal.metrics.smooth import cosine_sums, integral, smoothed
 
 LEVEL = 0.95

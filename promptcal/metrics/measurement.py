@@ -18,7 +18,7 @@ from promptcal.metrics.intervals import (
     smooth_interval,
     squared_l2_interval,
 )
-from promptcal.metrics.noise_floor import binned_floors, smooth_floor
+from promptcal.metrics.noise import binned_floors, smooth_floor
 from promptcal.metrics.presets import ON_REQUEST, PRESETS
 from promptcal.metrics.smooth import smooth_error
 from promptcal.types import Predictions

@@ -7,7 +7,7 @@ from promptcal.metrics import bins, proper, selective
 from promptcal.metrics.binned import classwise_ece
 from promptcal.metrics.contract import Metric, Scored, binned_metric, mean_metric
 from promptcal.metrics.kde import kernel_error
-from promptcal.metrics.proximity import proximity, proximity_error
+from promptcal.metrics.neighbours import proximity, proximity_error
 from promptcal.metrics.smooth import lipschitz_supremum, smooth_error
 
 
