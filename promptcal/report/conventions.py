@@ -1,10 +1,14 @@
 """What every number of a report means, in words that go with it."""
 
-UNITS = "accuracy, ECE, gap (mean confidence less accuracy) and H in percent, NLL in nats"
+UNITS = "Accuracy, ECE, gap (mean confidence less accuracy) and H in percent, NLL in nats"
 
+METRICS_NOTE = (
+    "Means ± half a 95 % interval (standard deviation over runs). Fractions in percent, NLL in nats; ECE has 15 bins "
+    "where none are said."
+)
 PANELS_NOTE = (
     "Reliability diagrams of the images of all runs together, before any calibrator: accuracy by confidence, 15 bins; "
-    "empty bins are blank. The ECE printed in a panel is that of the pooled images."
+    "empty bins are blank. The ECE in a panel is that of the pooled images, as a fraction."
 )
 
 CONVENTIONS = (

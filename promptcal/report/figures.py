@@ -11,24 +11,38 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from promptcal.plots import BAR, GAP, LINE, top_label_diagram
-from promptcal.report.results import Group, Results, Row
+from promptcal.report.estimates import Compared
+from promptcal.report.results import Group, Number, Results, Row
 from promptcal.report.samples import Samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-THEME = {LINE: "var(--ink)", BAR: "var(--bar)", GAP: "var(--gap)", "#000000": "var(--ink)", "#ffffff": "var(--page)"}
+SERIES = ("#0f6cab", "#c2571a", "#1f8a63", "#a34f94", "#8a6d00", "#4b5fc4", "#b23a48", "#4d7c0f")
+MARKERS = "osD^vPX*"
+THEME = {
+    LINE: "var(--ink)",
+    BAR: "var(--bar)",
+    GAP: "var(--gap)",
+    "#000000": "var(--ink)",
+    "#ffffff": "var(--page)",
+    **{colour: f"var(--series-{index})" for index, colour in enumerate(SERIES)},
+}
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
+    "axes.titlesize": 9.0,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
+    "legend.frameon": False,
     "svg.fonttype": "none",
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
+PANEL, LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 1.75, 0.52, 0.08, 0.45, 0.25, 0.35
+"""Inches: the side of a panel and the room around and between panels."""
 
 
 @contextmanager
@@ -41,7 +55,7 @@ def style(name: str) -> Iterator[None]:
 def to_svg(figure: Figure) -> str:
     """The figure as an SVG element whose colours and fonts are those of the page."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight", pad_inches=0.02)
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -56,33 +70,171 @@ def to_svg(figure: Figure) -> str:
 def to_png(figure: Figure) -> bytes:
     """The figure as a PNG on white."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, facecolor="white", bbox_inches="tight", metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=160, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
 
 
-def pooled(
-    results: Results, group: Group, row: Row, samples: Mapping[str, Samples], split: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence and correctness of the images of all runs of a row together."""
-    scores = [samples[run.folder.path.name].scores[row.calibrator, split] for run in results.of(group, row)]
-    return np.concatenate([s.confidence for s in scores]), np.concatenate([s.correct for s in scores])
+def panels(rows: int, columns: int, *, legend: float = 0.0) -> tuple[Figure, np.ndarray]:
+    """A figure of square panels whose sizes and margins are fixed in inches, with room for a legend below."""
+    width_all = LEFT + columns * PANEL + (columns - 1) * BETWEEN + RIGHT
+    below = BELOW + legend
+    height_all = ABOVE + rows * PANEL + (rows - 1) * BETWEEN + below
+    figure = Figure(figsize=(width_all, height_all))
+    axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    figure.subplots_adjust(
+        left=LEFT / width_all,
+        right=1 - RIGHT / width_all,
+        bottom=below / height_all,
+        top=1 - ABOVE / height_all,
+        wspace=BETWEEN / PANEL,
+        hspace=BETWEEN / PANEL,
+    )
+    return figure, axes
 
 
 def reliability(
     results: Results, group: Group, rows: Sequence[Row], samples: Mapping[str, Samples], *, named: bool = True
 ) -> Figure:
-    """Reliability diagrams, a line of panels for each row, one panel for each split."""
+    """Reliability diagrams of all images of a row's runs together: a line of panels a row, one panel a split."""
     splits = results.splits(group)
-    figure = Figure(figsize=(2.6 * len(splits), 2.6 * len(rows)), layout="constrained")
-    axes: np.ndarray = figure.subplots(len(rows), len(splits), sharex=True, sharey=True, squeeze=False)
+    figure, axes = panels(len(rows), len(splits))
     for line, row in zip(axes, rows, strict=True):
         for ax, split in zip(line, splits, strict=True):
-            _panel(ax, *pooled(results, group, row, samples, split))
-            ax.set_title(f"{row.name}: {split}" if named else split, fontsize=9)
+            scores = [samples[run.name].scores[row.calibrator, split] for run in results.of(group, row)]
+            confidence = np.concatenate([one.confidence for one in scores])
+            top_label_diagram(confidence, np.concatenate([one.correct for one in scores]), ax)
+            ax.set_title(f"{row.name}: {split}" if named else split)
             ax.label_outer()
     return figure
 
 
-def _panel(ax: "Axes", confidence: np.ndarray, correct: np.ndarray) -> None:
-    top_label_diagram(confidence, correct, ax)
-    ax.set_aspect("equal")
+def confidences(results: Results, group: Group, rows: Sequence[Row], samples: Mapping[str, Samples]) -> Figure:
+    """How confident each row is, a panel for each split: the share of images in each of 20 bins of confidence."""
+    splits = results.splits(group)
+    figure, axes = panels(1, len(splits), legend=_legend_height(rows))
+    for ax, split in zip(axes[0], splits, strict=True):
+        for index, row in enumerate(rows):
+            scores = [samples[run.name].scores[row.calibrator, split] for run in results.of(group, row)]
+            confidence = np.concatenate([one.confidence for one in scores])
+            share, edges = np.histogram(confidence, bins=20, range=(0.0, 1.0))
+            ax.stairs(share / len(confidence), edges, color=_colour(index), linewidth=1.4, label=row.method_name)
+        ax.set(title=split, xlim=(0, 1), ylim=(0, None), xlabel="confidence")
+    axes[0, 0].set_ylabel("share of images")
+    _legend(figure, axes[0, 0])
+    return figure
+
+
+def over_shots(by_shots: Mapping[int, tuple[Group, Compared]], rows: Sequence[Row], splits: Sequence[str]) -> Figure:
+    """ECE against the number of training images a class, a panel for each split, with 95 % intervals."""
+    figure, axes = panels(1, len(splits), legend=_legend_height(rows))
+    for ax, split in zip(axes[0], splits, strict=True):
+        number = Number(split, "ece")
+        for index, row in enumerate(rows):
+            known = [(shots, one.estimates.get((row, number))) for shots, (_, one) in sorted(by_shots.items())]
+            points = [(shots, e) for shots, e in known if e is not None]
+            values = [e.value * 100 for _, e in points]
+            # a basic interval may lie wholly to one side of its value
+            reach = [
+                [max(0.0, v - (e.low or 0) * 100), max(0.0, (e.high or 0) * 100 - v)]
+                for v, (_, e) in zip(values, points, strict=True)
+            ]
+            ax.errorbar(
+                [shots for shots, _ in points],
+                values,
+                np.array(reach).T,
+                color=_colour(index),
+                marker=_marker(index),
+                markersize=4,
+                linewidth=1.2,
+                elinewidth=0.8,
+                label=row.method_name,
+            )
+        shots = sorted(by_shots)
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(shots, [str(shot) for shot in shots])
+        ax.minorticks_off()
+        ax.set(title=split, ylim=(0, None), xlabel="training images a class")
+    axes[0, 0].set_ylabel("ECE, %")
+    _legend(figure, axes[0, 0])
+    return figure
+
+
+def margin_spreads(results: Results, group: Group, rows: Sequence[Row], samples: Mapping[str, Samples]) -> Figure:
+    """ECE against the standard deviation of the margin, a point for each run, a panel for each split."""
+    splits = results.splits(group)
+    figure, axes = panels(1, len(splits), legend=_legend_height(rows))
+    for ax, split in zip(axes[0], splits, strict=True):
+        for index, row in enumerate(rows):
+            runs = results.of(group, row)
+            ax.plot(
+                [samples[run.name].margin_spread[split] for run in runs],
+                [run.values[row.calibrator, Number(split, "ece")] * 100 for run in runs],
+                color=_colour(index),
+                marker=_marker(index),
+                markersize=4,
+                linestyle="none",
+                alpha=0.8,
+                label=row.method_name,
+            )
+        ax.set(title=split, ylim=(0, None), xlabel="spread of the margin")
+    axes[0, 0].set_ylabel("ECE, %")
+    _legend(figure, axes[0, 0])
+    return figure
+
+
+def temperatures(results: Results, group: Group, rows: Sequence[Row], samples: Mapping[str, Samples]) -> Figure:
+    """The T of temperature scaling in each run, on a logarithmic axis, a line for each method."""
+    figure = Figure(figsize=(LEFT + 2 * PANEL + BETWEEN + RIGHT, 0.6 + 0.3 * len(rows)))
+    ax = figure.subplots()
+    longest = max(len(row.method_name) for row in rows)
+    figure.subplots_adjust(
+        left=min(0.5, 0.05 + longest * 0.0155), right=0.98, top=0.97, bottom=0.42 / figure.get_figheight()
+    )
+    for index, row in enumerate(rows):
+        found = [samples[run.name].temperature for run in results.of(group, row)]
+        values = [value for value in found if value is not None]
+        ax.plot(values, [index] * len(values), _marker(index), color=_colour(index), markersize=5, alpha=0.7)
+    ax.axvline(1.0, color=LINE, linewidth=0.8, linestyle="--")
+    ax.set_yticks(range(len(rows)), [row.method_name for row in rows])
+    ax.set(xscale="log", ylim=(len(rows) - 0.5, -0.5), xlabel="T (above 1 softens)")
+    low, high = ax.get_xlim()
+    ticks = [tick for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if low <= tick <= high]
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    return figure
+
+
+def instance_temperatures(
+    results: Results, group: Group, rows: Sequence[Row], samples: Mapping[str, Samples]
+) -> Figure:
+    """How the temperature of an image is distributed, on a logarithmic axis, a panel for each split."""
+    splits = results.splits(group)
+    figure, axes = panels(1, len(splits), legend=_legend_height(rows))
+    for ax, split in zip(axes[0], splits, strict=True):
+        for index, row in enumerate(rows):
+            found = [samples[run.name].instance_temperature.get(split) for run in results.of(group, row)]
+            values = np.log(np.concatenate([one for one in found if one is not None]))
+            share, edges = np.histogram(values, bins=30)
+            ax.stairs(share / len(values), np.exp(edges), color=_colour(index), linewidth=1.4, label=row.method_name)
+        ax.set(title=split, xscale="log", ylim=(0, None), xlabel="temperature of an image")
+    axes[0, 0].set_ylabel("share of images")
+    _legend(figure, axes[0, 0])
+    return figure
+
+
+def _colour(index: int) -> str:
+    return SERIES[index % len(SERIES)]
+
+
+def _marker(index: int) -> str:
+    return MARKERS[index % len(MARKERS)]
+
+
+def _legend_height(rows: Sequence[Row]) -> float:
+    return 0.2 * ((len(rows) + 1) // 2) if len(rows) > 1 else 0.0
+
+
+def _legend(figure: Figure, ax: "Axes") -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="lower center", borderpad=0.0, ncols=2, columnspacing=2.0, handlelength=1.4)

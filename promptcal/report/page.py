@@ -18,15 +18,15 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: sentences, tables, small pictures side by side, large pictures, and what is folded away."""
+    """A part of the page: sentences, tables, pictures side by side, large pictures, terms, and what is folded away."""
 
     title: str
     sentences: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     panels: tuple[Picture, ...] = ()
-    note: str = ""
+    panels_note: str = ""
     pictures: tuple[Picture, ...] = ()
-    folded: tuple[tuple[str, Table], ...] = ()
+    folded: tuple[Table, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()
 
 
@@ -64,12 +64,11 @@ def _section(section: Section, name: str) -> str:
     parts += [_table(table) for table in section.tables]
     if section.panels:
         parts.append(f'<div class="panels">{"".join(_figure(p, above=True) for p in section.panels)}</div>')
-    if section.note:
-        parts.append(f"<figcaption>{escape(section.note)}</figcaption>")
-    parts += [_figure(picture) for picture in section.pictures]
-    parts += [
-        f"<details><summary>{escape(summary)}</summary>{_table(table)}</details>" for summary, table in section.folded
-    ]
+    if section.panels_note:
+        parts.append(f'<p class="note">{escape(section.panels_note)}</p>')
+    if section.pictures:
+        parts.append(f'<div class="panels wide">{"".join(_figure(picture) for picture in section.pictures)}</div>')
+    parts += [f"<details><summary>{escape(table.title)}</summary>{_table(table)}</details>" for table in section.folded]
     if section.terms:
         terms = "".join(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in section.terms)
         parts.append(f"<dl>{terms}</dl>")
@@ -79,7 +78,7 @@ def _section(section: Section, name: str) -> str:
 def _figure(picture: Picture, *, above: bool = False) -> str:
     caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
     svg = picture.svg.replace("<svg", f'<svg role="img" aria-label="{escape(picture.caption)}"', 1)
-    return f"<figure>{caption}{svg}</figure>" if above else f'<figure class="single">{svg}{caption}</figure>'
+    return f"<figure>{caption}{svg}</figure>" if above else f"<figure>{svg}{caption}</figure>"
 
 
 def _table(table: Table) -> str:
@@ -91,8 +90,8 @@ def _table(table: Table) -> str:
     heads = "".join(f'<th scope="col">{escape(column.heading)}</th>' for column in table.columns)
     body = "".join(_line(line, table) for line in table.lines)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
-        f"<caption>{escape(table.caption)}</caption>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>'
+        f"<caption><span>{escape(table.caption)}</span></caption>"
         f"<thead>{upper}<tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -103,13 +102,14 @@ def _span(count: int) -> str:
 
 def _line(line: Line, table: Table) -> str:
     kind = "below" if line.depth else "method"
-    cells = "".join(_cell(cell) for cell in line.cells) or f"<td{_span(len(table.columns))}></td>"
-    return f'<tr class="{kind}"><th scope="row">{escape(line.label)}</th>{cells}</tr>'
+    if not line.cells:
+        return f'<tr class="{kind}"><th scope="rowgroup"{_span(len(table.columns) + 1)}>{escape(line.label)}</th></tr>'
+    return f'<tr class="{kind}"><th scope="row">{escape(line.label)}</th>{"".join(map(_cell, line.cells))}</tr>'
 
 
 def _cell(cell: Cell) -> str:
     classes = " ".join([*(["best"] if cell.best else []), *(["words"] if cell.words else [])])
     about = f' class="{classes}"' if classes else ""
     about += f' title="{escape(cell.remark)}"' if cell.remark else ""
-    spread = f" <small>±{escape(cell.spread)}</small>" if cell.spread else ""
+    spread = f" <small>{escape(cell.spread)}</small>" if cell.spread else ""
     return f"<td{about}>{escape(cell.text)}{spread}</td>"

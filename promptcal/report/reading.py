@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from promptcal.report.estimates import HIGHER, Compared, Estimate
-from promptcal.report.results import Group, H, Number, Results, Row
+from promptcal.report.comparisons import BETTER, best
+from promptcal.report.estimates import Compared, Estimate
+from promptcal.report.results import NOISE_FLOOR, Group, H, Number, Results, Row
 
 ASKED = (
-    (Number("novel", "ece"), "lowest novel ECE"),
-    (Number("novel", "nll"), "lowest novel NLL"),
-    (H, "highest harmonic mean of accuracies"),
+    (Number("novel", "ece"), "Lowest novel ECE"),
+    (Number("novel", "nll"), "Lowest novel NLL"),
+    (H, "Highest harmonic mean of accuracies"),
 )
 """What a base-to-novel table is read for."""
 
@@ -16,11 +17,7 @@ ASKED = (
 def read(results: Results, group: Group, compared: Compared) -> list[str]:
     """Sentences on one group: the best rows, what training did to novel ECE, what TS did, noise, and how many runs."""
     rows = results.rows(group)
-    sentences = [
-        sentence
-        for number, phrase in ASKED
-        if (sentence := _best(rows, compared, number, phrase, "higher" if number == H else "lower"))
-    ]
+    sentences = [sentence for number, phrase in ASKED if (sentence := _best(results, group, compared, number, phrase))]
     sentences += _against_zero_shot(rows, compared)
     sentences += _temperature(rows, compared)
     sentences += _noise(results, group, rows, compared)
@@ -37,20 +34,22 @@ def _show(number: Number, value: float) -> str:
     return f"{value:.3f} nats" if number.metric == "nll" else f"{percent(value)} %"
 
 
-def _best(rows: Sequence[Row], compared: Compared, number: Number, phrase: str, better: str) -> str | None:
+def _best(results: Results, group: Group, compared: Compared, number: Number, phrase: str) -> str | None:
+    """Which row is best in a number, and whether the paired tests let it be called so."""
+    rows = results.rows(group)
     values = {row: e.value for row in rows if (e := compared.estimates.get((row, number)))}
     if len(values) < 2:
         return None
-    best = (max if better == HIGHER else min)(values.values())
-    names = [row.name for row, value in values.items() if value == best]
+    top = values[best(values, BETTER[number.metric])]
+    names = [row.name for row, value in values.items() if value == top]
     equal = f" (and, equal there, {_join(names[1:])})" if names[1:] else ""
-    winners = compared.winners.get(number, frozenset())
-    verdict = (
-        "the paired tests support it against every other row"
-        if winners
-        else "the paired tests do not separate it from every other row"
-    )
-    return f"The {phrase} is that of {names[0]}{equal}, {_show(number, best)}; {verdict}."
+    if compared.winners.get(number):
+        verdict = "; the paired tests support it against every other row"
+    elif max(len(results.of(group, row)) for row in rows) > 1:
+        verdict = "; the paired tests do not separate it from every other row"
+    else:
+        verdict = ""
+    return f"{phrase}: {names[0]}{equal}, {_show(number, top)}{verdict}."
 
 
 def _against_zero_shot(rows: Sequence[Row], compared: Compared) -> list[str]:
@@ -98,7 +97,7 @@ def _noise(results: Results, group: Group, rows: Sequence[Row], compared: Compar
         floors = [
             estimate.value
             for row in rows
-            if isinstance(estimate := compared.estimates.get((row, Number(split, "ece_noise_floor"))), Estimate)
+            if isinstance(estimate := compared.estimates.get((row, Number(split, NOISE_FLOOR))), Estimate)
         ]
         counts = {run.counts[split] for run in results.runs if run.group == group and split in run.counts}
         if floors:
@@ -119,7 +118,10 @@ def _runs(results: Results, group: Group, rows: Sequence[Row]) -> list[str]:
         listed = _join(list(dict.fromkeys(f"{row.method_name} {count}" for row, count in counts.items())))
         return [f"The rows rest on different numbers of runs ({listed}); compare them only through the paired tests."]
     if max(counts.values()) == 1:
-        return ["Each method was run once: the intervals cover the luck of the test images, not that of the seed."]
+        return [
+            "Each method was run once: the intervals cover the luck of the test images, not that of the seed, and no "
+            "row is marked as best."
+        ]
     return []
 
 

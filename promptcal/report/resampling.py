@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from promptcal.errors import MissingField
 from promptcal.metrics.bins import bin_index
-from promptcal.report.results import HEADLINE_BINS, H, Number, Run
+from promptcal.report.results import HEADLINE_BINS, Draw, H, Number, Run
 from promptcal.report.samples import Samples, Scores
 
 RESAMPLED_BINS = (HEADLINE_BINS, 10, 20)
@@ -22,21 +23,16 @@ Key = tuple[str, Number]
 """A calibrator and a number."""
 
 
-@dataclass(frozen=True)
-class Replicates:
-    """Numbers of every run of one group under R common reweightings of the group's images.
-
-    ``of[run folder name][calibrator, number]`` is an array [R]; H is the harmonic mean of a replicate's accuracies.
-    """
-
-    of: Mapping[str, Mapping[Key, Float[np.ndarray, " R"]]]
+Replicates = Mapping[str, Mapping[tuple[str, Number], Float[np.ndarray, " R"]]]
+"""By run and by (calibrator, number), the number under R common reweightings of the group's images."""
 
 
 def reweight(samples: Mapping[str, Samples], resamples: int, seed: int) -> Replicates:
     """Accuracy, signed gap, NLL, ECE and H of runs under random image weights.
 
     The weights are standard exponential, independent between images (Bayesian bootstrap: Rubin, Annals of Statistics
-    1981), which has the spread of drawing images with replacement and never leaves a split empty.
+    1981), which has the spread of drawing images with replacement and never leaves a split empty. H is the harmonic
+    mean of a replicate's accuracies.
 
     Args:
         samples: by run, the scored images; the runs of one data set.
@@ -50,13 +46,13 @@ def reweight(samples: Mapping[str, Samples], resamples: int, seed: int) -> Repli
     total = int(inverse.max()) + 1
     replicates = max(2, min(resamples, LARGEST // total))
     weights = np.random.default_rng(seed).standard_exponential((total, replicates), dtype=np.float32)
-    return Replicates({name: _of_run(sample, places, weights) for name, sample in samples.items()})
+    return {name: _of_run(sample, places, weights) for name, sample in samples.items()}
 
 
 def _of_run(
     sample: Samples, places: Mapping[tuple[str, ...], Int[np.ndarray, " n"]], weights: Float[np.ndarray, "N R"]
-) -> dict[Key, Float[np.ndarray, " R"]]:
-    found: dict[Key, np.ndarray] = {}
+) -> dict[tuple[str, Number], Float[np.ndarray, " R"]]:
+    found: dict[tuple[str, Number], np.ndarray] = {}
     drawn: dict[tuple[str, ...], np.ndarray] = {}
     for (calibrator, split), scores in sample.scores.items():
         if scores.images not in drawn:
@@ -85,29 +81,63 @@ def _weighted(scores: Scores, weights: Float[np.ndarray, "n R"]) -> dict[str, Fl
     return found
 
 
-def clusters(runs: Sequence[Run]) -> Int[np.ndarray, " runs"]:
+@dataclass(frozen=True)
+class Measured:
+    """One number of one row in each of its runs, in order of their draws, and its replicates where it was resampled."""
+
+    draws: tuple[Draw, ...]
+    values: Float[np.ndarray, " runs"]
+    replicates: Float[np.ndarray, "runs R"] | None
+
+    def only(self, draws: Sequence[Draw]) -> "Measured":
+        """The same for some of the draws."""
+        places = [self.draws.index(draw) for draw in draws]
+        replicates = None if self.replicates is None else self.replicates[places]
+        return Measured(tuple(draws), self.values[places], replicates)
+
+
+def measured(runs: Sequence[Run], calibrator: str, number: Number, replicates: Replicates) -> Measured | None:
+    """One number of the runs of a row; None where no run has it."""
+    having = sorted((run for run in runs if (calibrator, number) in run.values), key=lambda run: str(run.draw))
+    if not having:
+        return None
+    values = np.array([run.values[calibrator, number] for run in having])
+    resampled = [found for run in having if (found := replicates[run.name].get((calibrator, number))) is not None]
+    stacked = np.stack(resampled).astype(np.float64) if len(resampled) == len(having) else None
+    return Measured(tuple(run.draw for run in having), values, stacked)
+
+
+def clusters(draws: Sequence[Draw]) -> Int[np.ndarray, " runs"]:
     """Which runs go together when runs are drawn: those of one class split where there are several, else each alone.
 
     Runs of one class split share their classes, so that only another class split tells how much the classes matter.
     """
-    keys = [run.split_seed for run in runs]
+    keys = [str(draw.split_seed) for draw in draws]
     if len(set(keys)) > 1:
-        return np.unique([str(key) for key in keys], return_inverse=True)[1]
-    return np.arange(len(runs))
+        result: np.ndarray = np.unique(keys, return_inverse=True)[1]
+        return result
+    return np.arange(len(draws))
 
 
-def draw_runs(cluster: Int[np.ndarray, " runs"], replicates: int, seed: int) -> Float[np.ndarray, "runs R"]:
-    """Weights of runs in each replicate, summing to one: k - 1 of k clusters drawn with replacement; ones for k = 1.
+def mean_over_runs(one: Measured) -> Float[np.ndarray, " R"]:
+    """The mean over runs in each replicate, where k - 1 of k clusters are drawn with replacement (the one for k = 1).
 
     Drawing k - 1 instead of k gives the mean its unbiased variance for few clusters (Rao, Wu, "Resampling Inference
-    With Complex Survey Data", JASA 1988). Equal clusters and seed give equal draws, so methods stay paired.
+    With Complex Survey Data", JASA 1988). Equal draws are weighted alike, so that methods stay paired.
+
+    Raises:
+        MissingField: the number was not resampled.
     """
+    if one.replicates is None:
+        raise MissingField("this number was not resampled.")
+    cluster, replicates = clusters(one.draws), one.replicates.shape[1]
     k = int(cluster.max()) + 1
     if k == 1:
-        return np.full((len(cluster), replicates), 1.0 / len(cluster))
-    drawn = np.random.default_rng(seed).multinomial(k - 1, np.full(k, 1.0 / k), size=replicates)
-    weights = drawn.T[cluster].astype(np.float64)
-    result: np.ndarray = weights / weights.sum(axis=0)
+        alone: np.ndarray = one.replicates.mean(axis=0)
+        return alone
+    drawn = np.random.default_rng(k).multinomial(k - 1, np.full(k, 1.0 / k), size=replicates)
+    weights = drawn.T[cluster] / drawn.T[cluster].sum(axis=0)
+    result: np.ndarray = (weights * one.replicates).sum(axis=0)
     return result
 
 

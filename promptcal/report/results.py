@@ -14,6 +14,9 @@ from promptcal.report.names import full_name, method_name
 from promptcal.run import IRRELEVANT, RunFolder
 
 HEADLINE_BINS = 15
+NOISE_FLOOR = "ece_noise_floor"
+"""The ECE that a perfectly calibrated model with the same confidences would score on as many images."""
+
 APART = ("seed", "split_seed", "shots", "calibrators", "choices", "dataset", "model", *IRRELEVANT)
 """Keys in which runs of one method may differ without being another variant of it."""
 
@@ -51,6 +54,13 @@ class Number(NamedTuple):
     metric: str
 
 
+class Draw(NamedTuple):
+    """A seed and a class split (None = the first half of the labels is base)."""
+
+    seed: int
+    split_seed: int | None
+
+
 H = Number("", "harmonic_mean")
 
 
@@ -75,9 +85,14 @@ class Run:
         return tuple(dict.fromkeys(calibrator for calibrator, _ in self.values))
 
     @property
-    def draw(self) -> tuple[int, int | None]:
+    def name(self) -> str:
+        """The name of its folder, which is its hash."""
+        return self.folder.path.name
+
+    @property
+    def draw(self) -> Draw:
         """What decides the images and classes of a run: its seed and its class split."""
-        return self.seed, self.split_seed
+        return Draw(self.seed, self.split_seed)
 
 
 @dataclass(frozen=True)
@@ -127,7 +142,13 @@ class Results:
     def title(self, group: Group) -> str:
         """A heading for a group."""
         name = next(run.title for run in self.runs if run.group == group)
-        return f"{name}, {group.model}, {'all images' if group.shots < 0 else f'{group.shots} shots'}"
+        return f"{name}, {setting(group)}"
+
+
+def setting(group: Group) -> str:
+    """The model and the number of training images a class, in words."""
+    images = "all training images" if group.shots < 0 else f"{group.shots} shot{'s' if group.shots != 1 else ''}"
+    return f"model {group.model}, {images}"
 
 
 def read_results(folders: Sequence[RunFolder]) -> Results:
@@ -167,6 +188,8 @@ def _read(folder: RunFolder, config: DictConfig, variant: str) -> Run:
         units[metric] = row["unit"]
         if row["value"] is not None:
             values[row["calibrator"], Number(row["split"], metric)] = float(row["value"])
+        if metric == "ece" and row.get("noise_floor") is not None:
+            values[row["calibrator"], Number(row["split"], NOISE_FLOOR)] = float(row["noise_floor"])
     for calibrator in dict.fromkeys(row["calibrator"] for row in rows):
         pair = [values.get((calibrator, Number(split, "accuracy"))) for split in ("base", "novel")]
         if pair[0] is not None and pair[1] is not None:

@@ -9,9 +9,8 @@ from jaxtyping import Float
 
 from promptcal.calibrators import CalibrationWarning, build_calibrator
 from promptcal.metrics import top_label
-from promptcal.metrics.bins import bin_index
 from promptcal.metrics.proper import row_nll, row_nll_from_logits
-from promptcal.report.results import HEADLINE_BINS, Run
+from promptcal.report.results import Run
 from promptcal.types import Predictions
 
 
@@ -24,16 +23,6 @@ class Scores:
     correct: Float[np.ndarray, " n"]
     nll: Float[np.ndarray, " n"]
 
-    @property
-    def ece_noise_floor(self) -> float:
-        """What a perfectly calibrated model with these confidences scores: the mean of 1/n · sum over bins of |S_b|.
-
-        S_b, the sum of confidence less correctness in a bin, is taken as normal with variance sum of c(1 - c).
-        """
-        index = bin_index(self.confidence, HEADLINE_BINS)
-        variance = np.bincount(index, weights=self.confidence * (1.0 - self.confidence))
-        return float(np.sqrt(2.0 * variance / np.pi).sum() / len(self.confidence))
-
 
 @dataclass(frozen=True)
 class Samples:
@@ -43,13 +32,17 @@ class Samples:
         scores: by calibrator and split.
         margin_spread: by split, the standard deviation of z_y - max of the other logits (times the logit scale).
         temperature: the T of temperature scaling, where the run has it.
-        fitted: one line for each calibrator on what it learned.
+        instance_temperature: by split, the temperature of each image, where the run's head gives one.
+        fitted: one line for each calibrator that learned from validation images.
+        classes: by split, the names of its classes.
     """
 
     scores: Mapping[tuple[str, str], Scores]
     margin_spread: Mapping[str, float]
     temperature: float | None
+    instance_temperature: Mapping[str, Float[np.ndarray, " n"]]
     fitted: tuple[str, ...]
+    classes: Mapping[str, tuple[str, ...]]
 
 
 def read_samples(run: Run) -> Samples:
@@ -66,13 +59,15 @@ def read_samples(run: Run) -> Samples:
             warnings.simplefilter("ignore", CalibrationWarning)  # the run has said it already
             if name != "none":
                 calibrator.fit(run.folder.predictions("val"))
-                fitted.append(calibrator.report())
+                fitted += [calibrator.report()] if calibrator.learns_from == "rows" else []
             for split, predictions in splits.items():
                 scores[name, split] = score(calibrator.transform(predictions))
         if name == "temperature":
             temperature = float(calibrator.temperature_)
     spread = {split: margin_spread(predictions) for split, predictions in splits.items()}
-    return Samples(scores, spread, temperature, tuple(fitted))
+    instance = {s: p.temperature for s, p in splits.items() if p.temperature is not None}
+    classes = {split: predictions.classes for split, predictions in splits.items()}
+    return Samples(scores, spread, temperature, instance, tuple(fitted), classes)
 
 
 def score(predictions: Predictions) -> Scores:

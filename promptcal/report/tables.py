@@ -1,8 +1,9 @@
-"""Tables as records, and how a terminal, Markdown and LaTeX show them; a page shows them in ``page.py``."""
+"""Tables as records: what stands in which line and column, and how a number is shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from promptcal.report.comparisons import BETTER, best
 from promptcal.report.estimates import Compared, Estimate
 from promptcal.report.names import calibrator_name, metric_name
 from promptcal.report.results import H, Number, Row
@@ -12,7 +13,11 @@ MINUS = "−"
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its number, the heading that spans it and its neighbours, its own heading, and how values are shown."""
+    """A column: its number, the heading that spans it and its neighbours, its own heading, and how values are shown.
+
+    ``spread`` says whether a narrow table has room for its intervals, ``deviation`` whether the standard deviation over
+    runs stands beside them.
+    """
 
     number: Number
     span: str
@@ -21,6 +26,7 @@ class Column:
     signed: bool = False
     digits: int = 1
     spread: bool = True
+    deviation: bool = False
 
     def show(self, value: float, *, signed: bool | None = None) -> str:
         """The value as people read it."""
@@ -33,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: the mean, half its interval where there is one, a remark for who wants to know, and whether it is best.
+    """A cell: the mean, ± half its interval where there is one, what else there is to know, and whether it is best.
 
     ``words`` marks a cell of text, which stands to the left.
     """
@@ -47,7 +53,7 @@ class Cell:
     @property
     def plain(self) -> str:
         """The cell in one word."""
-        return self.text + (f"±{self.spread}" if self.spread else "") + ("*" if self.best else "")
+        return self.text + self.spread
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, columns and lines."""
+    """What it is about (shown where no heading says so), what its numbers are, columns and lines."""
 
+    title: str
     caption: str
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
@@ -99,40 +106,53 @@ def metric_columns(split: str, metrics: Sequence[str], units: Mapping[str, str])
     columns = []
     for metric in metrics:
         percent = units.get(metric, "fraction") == "fraction"
-        signed = metric == "signed_gap"
         columns.append(
-            Column(Number(split, metric), split, metric_name(metric), percent, signed, digits=1 if percent else 3)
+            Column(
+                Number(split, metric),
+                split,
+                metric_name(metric),
+                percent,
+                signed=metric == "signed_gap",
+                digits=1 if percent else 3,
+                deviation=True,
+            )
         )
     return tuple(columns)
 
 
-def make_table(caption: str, rows: Sequence[Row], columns: Sequence[Column], compared: Compared) -> Table:
+def make_table(title: str, caption: str, rows: Sequence[Row], columns: Sequence[Column], compared: Compared) -> Table:
     """A line for each row, those of one method together: the method itself first, its calibrators set in below."""
-    lines: list[Line] = []
-    above: tuple[str, str] | None = None
+    columns = [c for c in columns if any((row, c.number) in compared.estimates for row in rows)]
+
+    def cells(row: Row) -> tuple[Cell, ...]:
+        return tuple(_cell(row, column, compared) for column in columns)
+
+    return Table(title, caption, tuple(columns), lines(rows, cells))
+
+
+def lines(rows: Sequence[Row], cells: Callable[[Row], tuple[Cell, ...]]) -> tuple[Line, ...]:
+    """The lines of rows: a method's own numbers or its name alone, and below it what its calibrators make of it."""
+    found: list[Line] = []
+    above = ""
     for row in rows:
-        cells = tuple(_cell(row, column, compared) for column in columns)
-        method = (row.method, row.variant)
         if row.calibrator == "none":
-            lines.append(Line(row.method_name, 0, cells))
+            found.append(Line(row.method_name, 0, cells(row)))
         else:
-            if method != above:
-                lines.append(Line(row.method_name, 0, ()))
-            lines.append(Line(calibrator_name(row.calibrator), 1, cells))
-        above = method
-    shown = [c for i, c in enumerate(columns) if any(line.cells and line.cells[i].text for line in lines)]
-    if len(shown) < len(columns):
-        return make_table(caption, rows, shown, compared)
-    return Table(caption, tuple(columns), tuple(lines))
+            found += [] if row.method_name == above else [Line(row.method_name, 0, ())]
+            found.append(Line(calibrator_name(row.calibrator), 1, cells(row)))
+        above = row.method_name
+    return tuple(found)
 
 
 def _cell(row: Row, column: Column, compared: Compared) -> Cell:
     estimate = compared.estimates.get((row, column.number))
     if estimate is None:
         return Cell()
-    spread = "" if estimate.half is None else column.show(estimate.half, signed=False)
-    best = row in compared.winners.get(column.number, ())
-    return Cell(column.show(estimate.value), spread, _remark(estimate, column), best)
+    spread = "" if estimate.half is None else f"±{column.show(estimate.half, signed=False)}"
+    if column.deviation and estimate.std is not None:
+        spread = f"{spread} ({column.show(estimate.std, signed=False)})".strip()
+    winner = row in compared.winners.get(column.number, ())
+    return Cell(column.show(estimate.value), spread, _remark(estimate, column), winner)
 
 
 def _remark(estimate: Estimate, column: Column) -> str:
@@ -144,95 +164,46 @@ def _remark(estimate: Estimate, column: Column) -> str:
     return "; ".join(parts)
 
 
-def without_spread(table: Table, *, everywhere: bool = False) -> Table:
-    """The table without intervals, in the columns that have no room for them or everywhere."""
-    lines = [
-        replace(
-            line,
-            cells=tuple(
-                cell if column.spread and not everywhere else replace(cell, spread="")
-                for cell, column in zip(line.cells, table.columns, strict=False)
-            ),
+def difference_table(title: str, rows: Sequence[Row], splits: Sequence[str], compared: Compared) -> Table | None:
+    """For each number in which a best row is looked for, every row less the best one, with the adjusted p-value.
+
+    None where nothing was tested.
+    """
+    columns = [column for column in main_columns(splits) if compared.winners.get(column.number) is not None]
+    columns = [column for column in columns if any(number == column.number for *_, number in compared.differences)]
+    if not columns:
+        return None
+    tops = {}
+    for column in columns:
+        values = {row: e.value for row in rows if (e := compared.estimates.get((row, column.number))) is not None}
+        tops[column.number] = best(values, BETTER[column.number.metric])
+
+    def cells(row: Row) -> tuple[Cell, ...]:
+        return tuple(
+            cell for column in columns for cell in _difference_cells(row, tops[column.number], column, compared)
         )
-        for line in table.lines
-    ]
-    return replace(table, lines=tuple(lines))
 
-
-def to_text(table: Table) -> str:
-    """The table for a terminal: aligned, numbers to the right."""
-    labels = ["  " * line.depth + line.label for line in table.lines]
-    first = max(len(label) for label in labels)
-    words = [[cell.plain for cell in line.cells] for line in table.lines]
-    widths = [
-        max(len(column.heading), *(len(row[index]) for row in words if row)) + 2
-        for index, column in enumerate(table.columns)
-    ]
-    top, at = " " * first, 0
-    for span, count in table.spans:
-        width = sum(widths[at : at + count])
-        top += "  " + f" {span} ".center(width - 2, "-") if span else " " * width
-        at += count
-    head = " " * first + "".join(c.heading.rjust(w) for c, w in zip(table.columns, widths, strict=True))
-    body = [
-        (label.ljust(first) + "".join(word.rjust(width) for word, width in zip(row, widths, strict=False))).rstrip()
-        for label, row in zip(labels, words, strict=True)
-    ]
-    return "\n".join([table.caption, top.rstrip(), head, *body])
-
-
-def to_markdown(table: Table) -> str:
-    """The table in Markdown; best values are bold."""
-    headings = [f"{column.span} {column.heading}".strip() for column in table.columns]
-    lines = [f"| | {' | '.join(headings)} |", f"|:--|{'--:|' * len(headings)}"]
-    for line in table.lines:
-        label = "&nbsp;&nbsp;" * line.depth + line.label.replace("|", "\\|")
-        cells = [f"**{cell.plain.rstrip('*')}**" if cell.best else cell.plain for cell in line.cells]
-        lines.append(f"| {label} | {' | '.join(cells or [''] * len(headings))} |")
-    return f"{table.caption}\n\n" + "\n".join(lines)
-
-
-def to_latex(table: Table) -> str:
-    """The table in LaTeX with booktabs rules; best values are bold."""
-    spans, rules, at = [], [], 2
-    for span, count in table.spans:
-        spans.append(f"\\multicolumn{{{count}}}{{c}}{{{_tex(span)}}}")
-        if span:
-            rules.append(f"\\cmidrule(lr){{{at}-{at + count - 1}}}")
-        at += count
-    lines = []
-    for line in table.lines:
-        label = "\\quad " * line.depth + _tex(line.label)
-        cells = [_tex_cell(cell) for cell in line.cells] or [""] * len(table.columns)
-        lines.append(f"{label} & {' & '.join(cells)} \\\\")
-    return "\n".join(
-        [
-            "\\begin{table}",
-            "\\centering",
-            f"\\caption{{{_tex(table.caption)}}}",
-            f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
-            "\\toprule",
-            f" & {' & '.join(spans)} \\\\",
-            " ".join(rules),
-            f" & {' & '.join(_tex(column.heading) for column in table.columns)} \\\\",
-            "\\midrule",
-            *lines,
-            "\\bottomrule",
-            "\\end{tabular}",
-            "\\end{table}",
-        ]
+    heads: list[Column] = []
+    for column in columns:
+        span = f"{column.span} {column.heading}".strip()
+        heads += [replace(column, span=span, heading="difference"), replace(column, span=span, heading="p")]
+    caption = (
+        "Each row less the best one of the column, ± half a 95 % interval, and the p-value after Holm's correction"
     )
+    return Table(title, caption, tuple(heads), lines(rows, cells))
 
 
-def _tex_cell(cell: Cell) -> str:
-    if not cell.text:
-        return ""
-    text = cell.text.replace(MINUS, "-") + (f" \\pm {cell.spread}" if cell.spread else "")
-    return f"$\\mathbf{{{text}}}$" if cell.best else f"${text}$"
-
-
-_TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", MINUS: "$-$"}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text)
+def _difference_cells(row: Row, top: Row, column: Column, compared: Compared) -> tuple[Cell, Cell]:
+    if row == top:
+        return Cell("best"), Cell()
+    pair = compared.differences.get((row, top, column.number))
+    other = compared.differences.get((top, row, column.number))
+    found = pair or other
+    if found is None:
+        return Cell(), Cell()
+    if found.identical:
+        return Cell("identical"), Cell()
+    value = found.value if pair else -found.value
+    half = f"±{column.show((found.high - found.low) / 2, signed=False)}"
+    p = "<0.001" if found.adjusted < 0.001 else f"{found.adjusted:.3f}"
+    return Cell(column.show(value, signed=True), half), Cell(p)

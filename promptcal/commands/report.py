@@ -1,0 +1,41 @@
+"""Tables, figures and one page from finished runs.
+
+Every finished run at or below the given folders is in the report: base and novel tables by method and data set,
+averages over data sets, paired tests, reliability diagrams, costs. Runs that are still under way are counted and left
+out, so a report can be made while a sweep is running. It needs no GPU, no model and no data: the stored predictions
+suffice.
+
+Examples:
+  promptcal report runs
+  promptcal report runs/digits runs/shapes --out report --title "Two data sets"
+"""
+
+import argparse
+
+HELP = "tables, figures and one page from finished runs"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``promptcal report``."""
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders of runs, or of folders of runs")
+    parser.add_argument("--out", metavar="DIR", default="report", help="where the report goes (default: report)")
+    parser.add_argument("--title", default="Base-to-novel calibration", help="the heading of the page")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Find the finished runs and report them."""
+    from pathlib import Path
+
+    from promptcal.console import say
+    from promptcal.report import write_report
+    from promptcal.run import find_runs
+
+    places = [Path(place) for place in arguments.runs]
+    folders = find_runs(*places)
+    unfinished = {found.resolve() for place in places for found in place.rglob("*.partial") if found.is_dir()}
+    written = write_report(folders, Path(arguments.out), title=arguments.title, unfinished=len(unfinished))
+    say(written.text)
+    say()
+    for label, path in written.files.items():
+        say(f"{label}: {path}")
+    return 0

@@ -1,0 +1,105 @@
+"""How a terminal, Markdown and LaTeX show a table; a page shows it in ``page.py``."""
+
+import textwrap
+from dataclasses import replace
+
+from promptcal.report.tables import MINUS, Cell, Line, Table
+
+WIDTH = 108
+"""Characters of a line of prose in a terminal."""
+
+
+def narrow(table: Table) -> Table:
+    """The table without intervals in the columns that have no room for them."""
+    return replace(table, lines=tuple(replace(line, cells=_narrow(line, table)) for line in table.lines))
+
+
+def _narrow(line: Line, table: Table) -> tuple[Cell, ...]:
+    return tuple(
+        cell if column.spread else replace(cell, spread="")
+        for cell, column in zip(line.cells, table.columns, strict=False)
+    )
+
+
+def to_text(table: Table) -> str:
+    """The table for a terminal: aligned, numbers to the right, intervals where there is room, best values starred."""
+    table = narrow(table)
+    labels = ["  " * line.depth + line.label for line in table.lines]
+    first = max(len(label) for label in labels)
+    marked = any(cell.best for line in table.lines for cell in line.cells)
+    words = [
+        [cell.plain + ("*" if cell.best else " " if marked else "") for cell in line.cells] for line in table.lines
+    ]
+    widths = [
+        max(len(column.heading), *(len(row[index]) for row in words if row)) + 2
+        for index, column in enumerate(table.columns)
+    ]
+    top, at = " " * first, 0
+    for span, count in table.spans:
+        width = sum(widths[at : at + count])
+        top += "  " + f" {span} ".center(width - 2, "-") if span else " " * width
+        at += count
+    pad = " " if marked else ""
+    head = " " * first + "".join((c.heading + pad).rjust(w) for c, w in zip(table.columns, widths, strict=True))
+    body = [
+        (label.ljust(first) + "".join(word.rjust(width) for word, width in zip(row, widths, strict=False))).rstrip()
+        for label, row in zip(labels, words, strict=True)
+    ]
+    return "\n".join([table.title, textwrap.fill(table.caption, WIDTH), "", top.rstrip(), head.rstrip(), *body])
+
+
+def to_markdown(table: Table) -> str:
+    """The table in Markdown; best values are bold."""
+    headings = [f"{column.span} {column.heading}".strip() for column in table.columns]
+    body = [f"| | {' | '.join(headings)} |", f"|:--|{'--:|' * len(headings)}"]
+    for line in table.lines:
+        label = "&nbsp;&nbsp;" * line.depth + line.label.replace("|", "\\|")
+        cells = [f"**{cell.plain}**" if cell.best else cell.plain for cell in line.cells]
+        body.append(f"| {label} | {' | '.join(cells or [''] * len(headings))} |")
+    return "\n\n".join([f"## {table.title}", table.caption, "\n".join(body)])
+
+
+def to_latex(table: Table) -> str:
+    """The table in LaTeX with booktabs rules; best values are bold."""
+    spans, rules, at = [], [], 2
+    for span, count in table.spans:
+        spans.append(f"\\multicolumn{{{count}}}{{c}}{{{_tex(span)}}}")
+        if span:
+            rules.append(f"\\cmidrule(lr){{{at}-{at + count - 1}}}")
+        at += count
+    body = []
+    for line in table.lines:
+        label = "\\quad " * line.depth + _tex(line.label)
+        cells = [_tex_cell(cell) for cell in line.cells] or [""] * len(table.columns)
+        body.append(f"{label} & {' & '.join(cells)} \\\\")
+    return "\n".join(
+        [
+            "\\begin{table}",
+            "\\centering",
+            f"\\caption{{{_tex(table.title)}. {_tex(table.caption)}.}}",
+            f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+            "\\toprule",
+            f" & {' & '.join(spans)} \\\\",
+            " ".join(rules),
+            f" & {' & '.join(_tex(column.heading) for column in table.columns)} \\\\",
+            "\\midrule",
+            *body,
+            "\\bottomrule",
+            "\\end{tabular}",
+            "\\end{table}",
+        ]
+    )
+
+
+def _tex_cell(cell: Cell) -> str:
+    if not cell.text:
+        return ""
+    text = cell.text.replace(MINUS, "-") + cell.spread.replace("±", " \\pm ")
+    return f"$\\mathbf{{{text}}}$" if cell.best else f"${text}$"
+
+
+_TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", MINUS: "$-$"}
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text)

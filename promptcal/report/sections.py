@@ -1,0 +1,203 @@
+"""The parts of the page, from the numbers."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from promptcal.report.conventions import CONVENTIONS, METRICS_NOTE, PANELS_NOTE, UNITS
+from promptcal.report.costs import runs_table, versions
+from promptcal.report.estimates import Compared, average
+from promptcal.report.figures import (
+    confidences,
+    instance_temperatures,
+    margin_spreads,
+    over_shots,
+    reliability,
+    style,
+    temperatures,
+    to_svg,
+)
+from promptcal.report.page import Picture, Section
+from promptcal.report.reading import read
+from promptcal.report.rendering import narrow
+from promptcal.report.results import NOISE_FLOOR, Group, Results, Row, setting
+from promptcal.report.samples import Samples
+from promptcal.report.spreads import spread_table
+from promptcal.report.tables import Table, difference_table, main_columns, make_table, metric_columns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_CLASSES_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that a report is made of."""
+
+    results: Results
+    samples: Mapping[str, Samples]
+    compared: Mapping[Group, Compared]
+
+    def plain(self, group: Group) -> list[Row]:
+        """The rows of a group before any calibrator."""
+        return [row for row in self.results.rows(group) if row.calibrator == "none"]
+
+
+def main_table(material: Material, group: Group) -> Table:
+    """The table that a group is read for."""
+    results = material.results
+    rows, splits = results.rows(group), results.splits(group)
+    runs = span(len(results.of(group, row)) for row in rows)
+    images = " and ".join(
+        f"{span(run.counts[split] for run in results.runs if run.group == group and split in run.counts)} {split}"
+        for split in splits
+    )
+    what = f"{'One run' if runs == '1' else f'Means of {runs} runs'} a line, ± half a 95 % interval"
+    caption = f"{what}; {images} images. {UNITS}"
+    return make_table(results.title(group), caption, rows, main_columns(splits), material.compared[group])
+
+
+def span(counts: Iterable[int]) -> str:
+    """All counts in one phrase: ``3``, or ``1 to 3``."""
+    known = set(counts)
+    return " to ".join(dict.fromkeys([str(min(known)), str(max(known))]))
+
+
+def averages(material: Material) -> list[tuple[Table, Table | None]]:
+    """For each model and number of shots that ran on several data sets, the means of the columns and their tests."""
+    results, found = material.results, []
+    for model, shots in dict.fromkeys((group.model, group.shots) for group in results.groups):
+        groups = [group for group in results.groups if (group.model, group.shots) == (model, shots)]
+        if len(groups) < 2:
+            continue
+        mean = average({group: material.compared[group] for group in groups}, results.rows())
+        rows = [row for row in results.rows() if any(of == row for of, _ in mean.estimates)]
+        splits = tuple(dict.fromkeys(split for group in groups for split in results.splits(group)))
+        title = f"Average over {len(groups)} data sets, {setting(groups[0])}"
+        caption = f"Means of the columns over {', '.join(group.dataset for group in groups)}. {UNITS}"
+        table = make_table(title, caption, rows, main_columns(splits), mean)
+        found.append((table, difference_table(f"{title}: Wilcoxon tests", rows, splits, mean)))
+    return found
+
+
+def page_sections(material: Material) -> list[Section]:
+    """Every part of the page, in order."""
+    means = averages(material)
+    sections = [
+        Section(
+            "Averages over data sets",
+            tables=tuple(narrow(table) for table, _ in means),
+            folded=tuple(tests for _, tests in means if tests is not None),
+        )
+    ]
+    sections = sections if means else []
+    sections += [_group_section(material, group) for group in material.results.groups]
+    sections += _shots_sections(material)
+    costs = runs_table(material.results, material.samples)
+    sections.append(Section(costs.title, tables=(costs,), terms=versions(material.results)))
+    sections.append(Section("Conventions", terms=CONVENTIONS))
+    return sections
+
+
+def _group_section(material: Material, group: Group) -> Section:
+    results, samples, compared = material.results, material.samples, material.compared[group]
+    rows, splits = results.rows(group), results.splits(group)
+    panels = [
+        picture(f"{group} {row}", row.name, lambda row=row: reliability(results, group, [row], samples, named=False))  # type: ignore[misc]
+        for row in material.plain(group)
+    ]
+    units = {metric: unit for run in results.runs for metric, unit in run.units.items()}
+    metrics = [*results.metrics(), NOISE_FLOOR]
+    folded = [
+        make_table(f"All metrics on {split}", METRICS_NOTE, rows, metric_columns(split, metrics, units), compared)
+        for split in splits
+    ]
+    tests = difference_table("Paired tests against the best row", rows, splits, compared)
+    spreads = spread_table(results, group, material.plain(group), samples)
+    return Section(
+        title=results.title(group),
+        sentences=tuple(read(results, group, compared)),
+        tables=(narrow(main_table(material, group)),),
+        panels=tuple(panels),
+        panels_note=PANELS_NOTE,
+        pictures=tuple(_pictures(material, group)),
+        folded=(*([tests] if tests else []), *([spreads] if spreads else []), *folded),
+        terms=_classes(material, group),
+    )
+
+
+def _pictures(material: Material, group: Group) -> list[Picture]:
+    """The figures that this group has enough runs for."""
+    results, samples = material.results, material.samples
+    rows = material.plain(group)
+    if not rows:
+        return []
+    pictures = [
+        picture(
+            f"confidences {group}",
+            "How confident each method is before any calibrator, all runs together.",
+            lambda: confidences(results, group, rows, samples),
+        )
+    ]
+    several = [row for row in rows if len(results.of(group, row)) > 1]
+    if several:
+        pictures.append(
+            picture(
+                f"spreads {group}",
+                "ECE against the spread of the margin (true logit less the best other), one point a run.",
+                lambda: margin_spreads(results, group, rows, samples),
+            )
+        )
+    fitted = [row for row in several if all(samples[r.name].temperature for r in results.of(group, row))]
+    if fitted:
+        pictures.append(
+            picture(
+                f"temperatures {group}",
+                "The T that temperature scaling found on base validation images, one point a run.",
+                lambda: temperatures(results, group, fitted, samples),
+            )
+        )
+    headed = [row for row in rows if any(samples[r.name].instance_temperature for r in results.of(group, row))]
+    if headed:
+        pictures.append(
+            picture(
+                f"instance temperatures {group}",
+                "The temperature of each image, all runs together.",
+                lambda: instance_temperatures(results, group, headed, samples),
+            )
+        )
+    return pictures
+
+
+def picture(name: str, caption: str, draw: Callable[[], "Figure"]) -> Picture:
+    """A figure for the page; ``name`` is unique on it."""
+    with style(name):
+        return Picture(caption, to_svg(draw()))
+
+
+def _shots_sections(material: Material) -> list[Section]:
+    """ECE against the number of shots, for each data set and model that ran with several."""
+    results, sections = material.results, []
+    for dataset, model in dict.fromkeys((group.dataset, group.model) for group in results.groups):
+        groups = [group for group in results.groups if (group.dataset, group.model) == (dataset, model)]
+        by_shots = {group.shots: (group, material.compared[group]) for group in groups if group.shots > 0}
+        if len(by_shots) < 2:
+            continue
+        rows = list(dict.fromkeys(row for group, _ in by_shots.values() for row in material.plain(group)))
+        caption = "ECE before any calibrator against the training images a class, with 95 % intervals."
+        splits = results.splits(groups[0])
+        drawn = picture(f"shots {dataset} {model}", caption, lambda by=by_shots, r=rows, s=splits: over_shots(by, r, s))  # type: ignore[misc]
+        sections.append(Section(f"ECE against shots: {dataset}, model {model}", pictures=(drawn,)))
+    return sections
+
+
+def _classes(material: Material, group: Group) -> tuple[tuple[str, str], ...]:
+    """The classes of each split, where all runs of a group have the same few."""
+    runs = [run for run in material.results.runs if run.group == group]
+    terms = []
+    for split in material.results.splits(group):
+        lists = {material.samples[run.name].classes.get(split, ()) for run in runs}
+        if len(lists) == 1 and len(names := next(iter(lists))) <= MOST_CLASSES_LISTED:
+            terms.append((f"{split.capitalize()} classes", ", ".join(names)))
+    return tuple(terms)
