@@ -8,6 +8,8 @@ values. Features and gradients equal the plain pass (:meth:`FrozenClip.encode_pl
 """
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from promptcal.errors import ConfigError, unknown
+from promptcal.models.causal_attention import CausalAttention, QuickMlp, Segment
 from promptcal.models.clip import FrozenClip
 from promptcal.models.text_plan import TextPlan
 from promptcal.models.token_tree import Queries, TokenTree, choose, token_tree
@@ -25,11 +28,7 @@ from promptcal.types import Prompts
 
 log = logging.getLogger(__name__)
 
-QUICK = 1.702
-"""The constant of open_clip's QuickGELU: x·sigmoid(1.702x) = silu(1.702x) / 1.702."""
 
-
-@runtime_checkable
 @runtime_checkable
 class TextPass(Protocol):
     """One class list bound to one text tower."""
@@ -76,8 +75,15 @@ class PlainText:
 
     def rows(self, prompts: Prompts) -> int:
         """Token rows that a block of the tower computes in one pass."""
-        images, count = _groups(prompts)
-        return images * count * self.plan.ids.size
+        images, count = self.plan.groups(prompts)
+        return images * count * int(self.plan.ids.size)
+
+    def flops(self, prompts: Prompts) -> int:
+        """FLOPs of the matrix products of one forward pass and one backward pass to the prompts."""
+        images, count = self.plan.groups(prompts)
+        classes, length = self.plan.ids.shape
+        layer = _linear_flops(self.clip, length, length) + _attention_flops(self.clip, length * length)
+        return int(images * count * classes * (self.clip.text_layers * layer + _projection_flops(self.clip)))
 
 
 class CausalText:
@@ -99,16 +105,31 @@ class CausalText:
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "B P C D"]:
         """Features of the prompted class texts, before normalisation, with gradients to the prompts."""
-        bound = self._bind(prompts)
-        images, count = _groups(prompts)
-        x = bound.forward(*bound.learned(prompts, images, count))
-        x = self.clip.project_text(self.clip.text.ln_final(x))
-        return x.view(images, count, len(self.plan.ids), -1)
+        groups, bound = self.plan.groups(prompts), self._bind(prompts)
+        x = bound.forward(self.plan.learned(prompts), *groups)
+        features: Tensor = self.clip.project_text(self.clip.text.ln_final(x))
+        return features.view(*groups, len(self.plan.ids), -1)
 
     def rows(self, prompts: Prompts) -> int:
         """Token rows that a block of the tower computes in one pass, padding included."""
-        images, count = _groups(prompts)
+        images, count = self.plan.groups(prompts)
         return images * count * len(self._bind(prompts).tree.token)
+
+    def flops(self, prompts: Prompts) -> int:
+        """FLOPs of the matrix products of one forward pass and one backward pass to the prompts."""
+        images, count = self.plan.groups(prompts)
+        bound, total = self._bind(prompts), len(self.plan.ids) * _projection_flops(self.clip)
+        for index in range(self.clip.text_layers):
+            view = bound.view(index, prompts.text_deep)
+            queries = len(bound.fixed if view.rows is None else view.rows)
+            if index == 0:  # all but the learned rows have constant queries, keys and values
+                total += _linear_flops(self.clip, 0, queries) - 4 * self.clip.text_width**2 * (
+                    queries - 3 * len(bound.slots)
+                )
+            else:
+                total += _linear_flops(self.clip, len(bound.fixed), queries)
+            total += _attention_flops(self.clip, sum(segment.mask.numel() for segment in view.segments))
+        return images * count * total
 
     def _bind(self, prompts: Prompts) -> "_BoundTree":
         """The tree for shared or for class-specific contexts, with constants of the weights as they are now."""
@@ -117,35 +138,32 @@ class CausalText:
         weights = tuple((p.data_ptr(), p._version, p.dtype, p.device) for p in frozen)
         if weights != self._weights:
             self._weights, self._bound = weights, {}
-        per_class = any(tokens.shape[2] > 1 for tokens in _learned(prompts))
+        per_class = any(tokens.shape[2] > 1 for tokens in self.plan.learned(prompts).values())
         if per_class not in self._bound:
             tree = token_tree(self.plan, self.clip.text_width, per_class=per_class)
-            with torch.inference_mode(False), torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad(), torch.autocast(self.clip.device.type, enabled=False):
                 self._bound[per_class] = _BoundTree(self.clip, self.plan, tree)
         return self._bound[per_class]
 
 
-def _learned(prompts: Prompts) -> list[Tensor]:
-    if prompts.text is None:
-        raise ConfigError("there is no text context to encode; empty prompts use the templates instead.")
-    return [prompts.text, *prompts.text_deep.values()]
-
-
-def _groups(prompts: Prompts) -> tuple[int, int]:
-    """How many images and how many prompts there are; every pair of them has its own learned tokens."""
-    tensors = _learned(prompts)
-    return max(tokens.shape[0] for tokens in tensors), max(tokens.shape[1] for tokens in tensors)
-
-
+@dataclass(frozen=True)
 class _View:
-    """The rows that go on through a layer, on the device: all of them, or some."""
+    """The rows that go on through a block: all of them with ``rows`` None, or some, and what they attend to."""
 
-    def __init__(self, tree: TokenTree, queries: Queries | None, like: Tensor) -> None:
-        self.rows = None if queries is None else torch.as_tensor(queries.rows, device=like.device)
-        self.trunk = tree.trunk if queries is None else queries.trunk
-        self.mask = _additive(tree.mask if queries is None else queries.mask, like)
-        stood = tree.position[: tree.trunk] if queries is None else tree.position[queries.rows[: queries.trunk]]
-        self.trunk_mask = _additive(np.arange(tree.stem + tree.trunk) <= stood[:, None], like)
+    rows: Tensor | None
+    segments: tuple[Segment, ...]
+
+
+def _view(tree: TokenTree, queries: Queries | None, like: Tensor) -> _View:
+    rows, mask, trunk = np.arange(len(tree.token)), tree.mask, tree.trunk
+    if queries is not None:
+        rows, mask, trunk = queries.rows, queries.mask, queries.trunk
+    own, constants = slice(tree.trunk, len(tree.token)), tree.constants.shape[1]
+    segments = [Segment(slice(trunk, len(rows)), tree.trunk, own, constants, _additive(mask, like))]
+    if trunk:
+        seen = np.arange(tree.stem + tree.trunk) < tree.stem + 1 + rows[:trunk, None]
+        segments.append(Segment(slice(0, trunk), 0, slice(0, tree.trunk), tree.stem, _additive(seen[None], like)))
+    return _View(None if queries is None else torch.as_tensor(rows, device=like.device), tuple(segments))
 
 
 def _additive(seen: np.ndarray, like: Tensor) -> Tensor:
@@ -155,12 +173,11 @@ def _additive(seen: np.ndarray, like: Tensor) -> Tensor:
 
 
 class _BoundTree:
-    """A token tree bound to a tower: its indices on the device and the constants of the tower's weights."""
+    """A token tree bound to a tower: indices on its device, and the constants of its weights."""
 
     def __init__(self, clip: FrozenClip, plan: TextPlan, tree: TokenTree) -> None:
         text, learned = clip.text, tree.slot >= 0
         self.tree, self.tower = tree, text.transformer.resblocks
-        self.heads = int(self.tower[0].attn.num_heads)
 
         def on_device(array: np.ndarray) -> Tensor:
             return torch.as_tensor(array, device=clip.device)
@@ -169,118 +186,105 @@ class _BoundTree:
         self.slot, self.owner = on_device(tree.slot[learned]), on_device(tree.owner[learned])
         places = text.positional_embedding[on_device(tree.position)].to(clip.dtype)
         self.place = places[self.slots]
-        self.fixed = text.token_embedding(on_device(tree.token)) + places
+        self.fixed: Tensor = text.token_embedding(on_device(tree.token)) + places
         self.fixed_qkv = _qkv(self.tower[0], self.fixed)
         live = choose(tree, ~learned & (tree.owner >= 0))
         ends = choose(tree, np.isin(np.arange(len(tree.token)), tree.leaf))
-        self.all = _View(tree, None, self.fixed)
-        self.live = _View(tree, live, self.fixed)
-        self.ends = _View(tree, ends, self.fixed)
+        self.all, self.live, self.ends = (_view(tree, queries, self.fixed) for queries in (None, live, ends))
         joined = live.place.copy()
         joined[learned] = len(live.rows) + np.arange(len(self.slots))
-        self.joined = on_device(joined)
-        self.leaf = on_device(ends.place[tree.leaf])
+        self.joined, self.leaf = on_device(joined), on_device(ends.place[tree.leaf])
         self.constants = _constants(clip, plan, tree)
 
-    def learned(self, prompts: Prompts, images: int, count: int) -> tuple[Tensor, dict[int, Tensor]]:
-        """The rows of learned tokens [images·count, slots, d]: at the input and before each deep block."""
+    def view(self, index: int, learned: Mapping[int, Tensor]) -> _View:
+        """Which rows go on through a block: end tokens through the last, and no row that a deep prompt overwrites."""
+        if index + 1 == len(self.tower):
+            return self.ends
+        return self.live if index + 1 in learned else self.all
 
-        def spread(tokens: Tensor) -> Tensor:
-            classes, n, width = tokens.shape[2:]
-            flat = (
-                tokens.to(self.fixed.dtype)
-                .expand(images, count, -1, -1, -1)
-                .reshape(images * count, classes * n, width)
-            )
-            return flat.index_select(1, self.slot if classes == 1 else self.owner * n + self.slot)
-
-        deep = {index: spread(tokens) for index, tokens in prompts.text_deep.items()}
-        context = spread(_learned(prompts)[0]) + self.place
-        if 0 in deep:  # the context is overwritten at once; its gradient is zero, not absent
-            context = torch.where(torch.ones_like(context, dtype=torch.bool), deep[0], context)
-        return context, deep
-
-    def forward(self, context: Tensor, deep: dict[int, Tensor]) -> Tensor:
-        """The last hidden state of every class's end token [groups, C, d]."""
-        x: Tensor = self.fixed.expand(len(context), -1, -1).index_copy(1, self.slots, context)
+    def forward(self, learned: Mapping[int, Tensor], images: int, count: int) -> Tensor:
+        """The last hidden state of every class's end token [images·count, C, d]."""
+        groups, width = images * count, self.fixed.shape[-1]
+        deep = {index: self._spread(tokens, images, count) for index, tokens in learned.items()}
+        rows = deep[-1] + self.place
+        if 0 in deep:  # overwritten at once: the gradient of the context is zero, not absent
+            rows = torch.where(torch.ones_like(rows, dtype=torch.bool), deep[0], rows)
+        x: Tensor = self.fixed.expand(groups, -1, -1).index_copy(1, self.slots, rows)
         for index, block in enumerate(self.tower):
-            last = index + 1 == len(self.tower)
-            view = self.ends if last else self.live if index + 1 in deep else self.all
+            view = self.view(index, learned)
             if index == 0:
-                qkv = self.fixed_qkv.expand(len(context), -1, -1).index_copy(1, self.slots, _qkv(block, context))
-                q, kv = qkv.tensor_split([x.shape[-1]], -1)
-                q = q if view.rows is None else q.index_select(1, view.rows)
+                new = _qkv(block, rows)
+                packed = self.fixed_qkv.to(new.dtype).expand(groups, -1, -1).index_copy(1, self.slots, new)
+                query = None if view.rows is None else packed[:, :, :width].index_select(1, view.rows)
+                packed = packed if view.rows is None else packed[:, :, width:].contiguous()
             else:
                 if index in deep:
                     x = torch.cat([x, deep[index]], 1).index_select(1, self.joined)
-                q, kv = _project(block, x, view.rows)
-            attended = self._attend(q, kv, *self.constants[index], view)
+                packed, query = _project(block, x, view.rows)
+            constants = self.constants[index][: len(view.segments)]
+            attended = CausalAttention.apply(packed, query, constants, view.segments, block.attn.num_heads)
             x = x if view.rows is None else x.index_select(1, view.rows)
             x = x + block.ls_1(block.attn.out_proj(attended))
             x = x + block.ls_2(_mlp(block.mlp, block.ln_2(x)))
         return x.index_select(1, self.leaf)
 
-    def _attend(self, q: Tensor, kv: Tensor, stem: Tensor, constants: Tensor, view: _View) -> Tensor:
-        """Attention of a view's rows: trunk rows to the trunk, each block to the trunk, its constants and itself."""
-        (groups, _, width), blocks, trunk = q.shape, len(self.tree.mask), self.tree.trunk
-        shared = torch.cat([stem.expand(groups, -1, -1), kv[:, :trunk]], 1)
-        parts = (
-            shared[:, None].expand(-1, blocks, -1, -1),
-            constants.expand(groups, -1, -1, -1),
-            kv[:, trunk:].reshape(groups, blocks, -1, 2 * width),
-        )
-        query = q[:, view.trunk :].reshape(groups * blocks, -1, width)
-        mask = view.mask.expand(groups, -1, -1, -1).flatten(0, 1)[:, None]
-        own = self._heads(query, torch.cat(parts, 2).flatten(0, 1), mask).view(groups, -1, width)
-        if view.trunk == 0:
-            return own
-        return torch.cat([self._heads(q[:, : view.trunk], shared, view.trunk_mask), own], 1)
-
-    def _heads(self, q: Tensor, kv: Tensor, mask: Tensor) -> Tensor:
-        """Multi-head attention of [b, q, d] to keys and values [b, k, 2d]."""
-        batch, rows, width = q.shape
-        query = q.view(batch, rows, self.heads, -1).transpose(1, 2)
-        key, value = kv.view(batch, -1, 2, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2).reshape(q.shape)
+    def _spread(self, tokens: Tensor, images: int, count: int) -> Tensor:
+        """Learned tokens [B, P, C, n, d] as the rows that hold them [images·count, slots, d]."""
+        classes, n, width = tokens.shape[2:]
+        flat = tokens.to(self.fixed.dtype).expand(images, count, -1, -1, -1).reshape(images * count, classes * n, width)
+        return flat.index_select(1, self.slot if classes == 1 else self.owner * n + self.slot)
 
 
 def _qkv(block: Any, x: Tensor) -> Tensor:
     return F.linear(block.ln_1(x), block.attn.in_proj_weight, block.attn.in_proj_bias)
 
 
-def _project(block: Any, x: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Queries of the chosen rows; keys and values, side by side, of all rows."""
-    weight, bias, width = block.attn.in_proj_weight, block.attn.in_proj_bias, x.shape[-1]
+def _project(block: Any, x: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Queries, keys and values of all rows; or keys and values of all rows, and queries of the chosen ones."""
     if rows is None:
-        q, kv = _qkv(block, x).tensor_split([width], -1)
-        return q, kv
+        return _qkv(block, x), None
+    weight, bias, width = block.attn.in_proj_weight, block.attn.in_proj_bias, x.shape[-1]
     h = block.ln_1(x)
-    return F.linear(h.index_select(1, rows), weight[:width], bias[:width]), F.linear(h, weight[width:], bias[width:])
+    return F.linear(h, weight[width:], bias[width:]), F.linear(h.index_select(1, rows), weight[:width], bias[:width])
 
 
 def _mlp(module: Any, h: Tensor) -> Tensor:
-    """The MLP; with QuickGELU the constant goes into the matrix products, which saves an operation and a tensor."""
-    if type(module.gelu).__name__ != "QuickGELU":
-        output: Tensor = module(h)
-        return output
-    flat = h.flatten(0, -2)
-    inner = F.silu(torch.addmm(module.c_fc.bias, flat, module.c_fc.weight.T, alpha=QUICK, beta=QUICK))
-    return torch.addmm(module.c_proj.bias, inner, module.c_proj.weight.T, alpha=1 / QUICK).view_as(h)
+    if type(module.gelu).__name__ == "QuickGELU":
+        first, second = module.c_fc, module.c_proj
+        output: Tensor = QuickMlp.apply(h, first.weight, first.bias, second.weight, second.bias)
+    else:
+        output = module(h)
+    return output
 
 
 def _constants(clip: FrozenClip, plan: TextPlan, tree: TokenTree) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of the constant tokens at every layer: of the stem [t, 2d] and of the blocks [blocks, k, 2d]."""
+    """Keys and values of the constant tokens at every layer [2, blocks, heads, k, head]: all, and the stem's alone."""
     text, width = clip.text, clip.text_width
-    classes = np.unique(np.append(tree.constants[..., 0], 0))
-    length = max(tree.stem, int(tree.constants[..., 1].max(initial=0)) + 1)
-    x = text.token_embedding(torch.as_tensor(plan.ids[classes, :length], device=clip.device))
+    of, at = torch.as_tensor(tree.constants, device=clip.device).unbind(-1)
+    classes, which = torch.unique(of, return_inverse=True)
+    length = int(at.max()) + 1
+    x = text.token_embedding(torch.as_tensor(plan.ids, device=clip.device)[classes, :length])
     x = x + text.positional_embedding[:length].to(clip.dtype)
-    which = torch.as_tensor(np.searchsorted(classes, tree.constants[..., 0]), device=clip.device)
-    where = torch.as_tensor(tree.constants[..., 1], device=clip.device)
     result = []
     for block in text.transformer.resblocks:
-        weight, bias = block.attn.in_proj_weight[width:], block.attn.in_proj_bias[width:]
-        kv = F.linear(block.ln_1(x), weight, bias)
-        result.append((kv[0, : tree.stem].clone(), kv[which, where]))
+        kv = F.linear(block.ln_1(x), block.attn.in_proj_weight[width:], block.attn.in_proj_bias[width:])[which, at]
+        kv = kv.view(*at.shape, 2, block.attn.num_heads, -1).permute(2, 0, 3, 1, 4).contiguous()
+        result.append((kv, kv[:, :1, :, : tree.stem]))
         x = block(x, attn_mask=text.attn_mask[:length, :length])
     return result
+
+
+def _linear_flops(clip: FrozenClip, rows: int, queries: int) -> int:
+    """A block's linear layers, forward and back: keys and values of all rows, everything else of query rows."""
+    width, inner = clip.text_width, int(clip.text.transformer.resblocks[0].mlp.c_fc.out_features)
+    return 4 * (rows * 2 * width**2 + queries * (2 * width**2 + 2 * width * inner))
+
+
+def _attention_flops(clip: FrozenClip, pairs: int) -> int:
+    """A block's attention over pairs of query and key: two products forward, four back."""
+    return 12 * pairs * clip.text_width
+
+
+def _projection_flops(clip: FrozenClip) -> int:
+    """The text projection of one feature, forward and back."""
+    return 0 if clip.text.text_projection is None else 4 * clip.text_width * clip.embed_dim

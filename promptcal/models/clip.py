@@ -185,28 +185,41 @@ class FrozenClip(nn.Module):
 
         This is the reference for the fast pass: every class, all positions, every step.
         """
-        text, context = prompts.text, torch.as_tensor(plan.context, device=self.device)
-        if text is None:
-            raise ConfigError("there is no text context to encode; empty prompts use the templates instead.")
+        learned, (images, count) = plan.learned(prompts), plan.groups(prompts)
         tower = self.text
-        classes, length = plan.ids.shape
-        ids = torch.as_tensor(plan.ids, device=self.device)
-        images, count = text.shape[0], text.shape[1]
-        frozen = tower.token_embedding(ids).expand(images, count, classes, length, -1)
-        x = _place(frozen, text, context)
-        x = x + tower.positional_embedding[:length].to(x.dtype)
-        x = x.reshape(images * count * classes, length, -1)
-        mask = tower.attn_mask
-        mask = None if mask is None else mask[:length, :length]
+        if not hasattr(tower, "token_embedding"):
+            raise ConfigError(f"the text tower of '{self.name}' is a {type(tower).__name__}, which takes no prompts.")
+        ids, context, eot = (torch.as_tensor(a, device=self.device) for a in (plan.ids, plan.context, plan.eot))
+        classes, length = ids.shape
+        x = tower.token_embedding(ids).expand(images, count, -1, -1, -1)
+        x = _place(x, learned[-1], context).flatten(0, 2)
+        appended = getattr(tower, "cls_emb", None)
+        if appended is not None:
+            x = torch.cat([x, appended.to(x.dtype).expand(len(x), 1, -1)], dim=1)
+        x = x + tower.positional_embedding[: x.shape[1]].to(x.dtype)
+        mask = self._text_mask(ids.scatter(1, context, -1), images * count, x.shape[1])
         for index, block in enumerate(tower.transformer.resblocks):
-            if index in prompts.text_deep:
-                x = x.reshape(images, count, classes, length, -1)
-                x = _place(x, prompts.text_deep[index], context).reshape(images * count * classes, length, -1)
+            if index in learned:
+                own = _place(x[:, :length].unflatten(0, (images, count, classes)), learned[index], context).flatten(
+                    0, 2
+                )
+                x = torch.cat([own, x[:, length:]], dim=1)
             x = block(x, attn_mask=mask)
-        x = tower.ln_final(x).reshape(images, count, classes, length, -1)
-        eot = torch.as_tensor(plan.eot, device=self.device)
-        x = x[:, :, torch.arange(classes, device=self.device), eot]
-        return self.project_text(x)
+        pool = "last" if appended is not None else getattr(tower, "text_pool_type", getattr(tower, "pool_type", ""))
+        places = {"argmax": eot, "eos": eot, "first": torch.zeros_like(eot), "last": torch.full_like(eot, -1)}
+        if pool not in places:
+            raise ConfigError(f"the text tower of '{self.name}' pools by '{pool}'; prompts need one token to read.")
+        x = x.unflatten(0, (images, count, classes))[:, :, torch.arange(classes, device=self.device), places[pool]]
+        return self.project_text(tower.ln_final(x))
+
+    def _text_mask(self, ids: Int[Tensor, "C L"], copies: int, length: int) -> Tensor | None:
+        """The additive attention mask of the text tower: causal, and hiding padding where the tower does."""
+        tower = self.text
+        causal: Tensor | None = None if tower.attn_mask is None else tower.attn_mask[:length, :length]
+        if getattr(tower, "cls_emb", None) is None and not getattr(tower, "use_pad_mask", False):
+            return causal
+        padding: Tensor = tower._build_additive_mask(ids, length, self.dtype).repeat(copies, 1, 1)
+        return padding if causal is None else padding + causal
 
     def project_text(self, x: Float[Tensor, "... w"]) -> Float[Tensor, "... D"]:
         """The text projection onto the joint embedding."""

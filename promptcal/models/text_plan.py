@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from promptcal.errors import ConfigError, DataError
+from promptcal.types import Prompts
 
 POSITIONS = ("end", "middle", "front")
 
@@ -44,6 +46,41 @@ class TextPlan:
     context: np.ndarray
     eot: np.ndarray
     names: tuple[str, ...]
+
+    def learned(self, prompts: Prompts) -> dict[int, Tensor]:
+        """The learned text tokens of prompts that fit this plan: the context under -1, deep prompts under their block.
+
+        Raises:
+            ConfigError: no text context, or tokens of another number, or for another number of classes.
+        """
+        if prompts.text is None:
+            raise ConfigError("there is no text context to encode; empty prompts use the templates instead.")
+        tokens = {-1: prompts.text, **prompts.text_deep}
+        classes, n = self.context.shape
+        for index, tensor in tokens.items():
+            what = "the text context" if index < 0 else f"the deep text prompt of block {index}"
+            if tensor.ndim != 5 or tensor.shape[3] != n or tensor.shape[2] not in (1, classes):
+                raise ConfigError(
+                    f"{what} has shape {list(tensor.shape)}, but this plan takes [images or 1, prompts or 1, {classes} "
+                    f"classes or 1, {n} tokens, width]; make the prompts and the plan with the same classes and tokens."
+                )
+        return tokens
+
+    def groups(self, prompts: Prompts) -> tuple[int, int]:
+        """How many images and how many prompts there are; every pair of them has learned tokens of its own.
+
+        Raises:
+            ConfigError: prompts that do not fit this plan, or tensors that disagree on a number.
+        """
+        shapes = {tuple(tensor.shape[:2]) for tensor in self.learned(prompts).values()}
+        images, count = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+        for shape in shapes:
+            if shape[0] not in (1, images) or shape[1] not in (1, count):
+                raise ConfigError(
+                    f"the text prompts disagree: one is for {shape[0]} images and {shape[1]} prompts, another for "
+                    f"{images} and {count}; each number must be 1 or the same everywhere."
+                )
+        return images, count
 
 
 def plan(names: Sequence[str], n_context: int, tokens: Tokens, *, position: str = "end", tail: str = "{}.") -> TextPlan:

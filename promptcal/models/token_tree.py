@@ -25,12 +25,12 @@ LARGEST_BLOCK = 192
 class TokenTree:
     """The rows, in the order [trunk | block 0 | block 1 | ...], every block padded to ``size`` rows.
 
-    The keys a block sees are [stem | trunk | the block's constants | the block's rows].
+    The keys a block sees are [the block's constants | trunk | the block's rows].
 
     Attributes:
-        stem: how many constant tokens begin all texts.
+        stem: how many constant tokens all texts begin with.
         trunk: how many rows follow them in all texts; 0 where there is one block, which then holds every row.
-        constants: [blocks, k, 2] class and position of each block's constant tokens, padded with (0, 0).
+        constants: [blocks, k, 2] class and position of a block's constant tokens, stem first, padded with (0, 0).
         token: [R] token id of each row, 0 where it is learned.
         position: [R] position of each row in its text.
         slot: [R] number of the learned context token, -1 where the token is fixed.
@@ -77,14 +77,14 @@ def token_tree(plan: TextPlan, width: int, *, per_class: bool = False) -> TokenT
     """
     classes, length, n = len(plan.ids), int(plan.eot.max()) + 1, plan.context.shape[1]
     column = np.arange(length)
-    slot = np.full((classes, length), -1)
-    np.put_along_axis(slot, plan.context, np.arange(n)[None], axis=1)
-    symbol = np.where(slot < 0, plan.ids[:, :length], -2 - slot - n * per_class * np.arange(classes)[:, None])
+    slots = np.full((classes, length), -1)
+    np.put_along_axis(slots, plan.context, np.arange(n)[None], axis=1)
+    symbol = np.where(slots < 0, plan.ids[:, :length], -2 - slots - n * per_class * np.arange(classes)[:, None])
     symbol = np.where(column <= plan.eot[:, None], symbol, -1)
     order = np.lexsort(symbol.T[::-1])
-    symbol, slot, eot = symbol[order], slot[order], plan.eot[order]
-    learned_from = np.minimum(plan.context.min(axis=1, initial=length), plan.eot)[order]
-    learned = (column >= learned_from[:, None]) & (column <= eot[:, None])
+    symbol, eot = symbol[order], plan.eot[order, None]
+    learned_from = np.minimum(plan.context.min(axis=1, initial=length)[order, None], eot)
+    learned, constant = (column >= learned_from) & (column <= eot), column < learned_from
 
     fresh = np.ones((classes, length), dtype=bool)
     fresh[1:] = np.logical_or.accumulate(symbol[1:] != symbol[:-1], axis=1)
@@ -93,29 +93,37 @@ def token_tree(plan: TextPlan, width: int, *, per_class: bool = False) -> TokenT
     starts, shared = _cut(fresh & learned, learned, stem, common, width)
     fresh[starts] = True
     block = np.repeat(np.arange(len(starts)), np.diff(starts, append=classes))
-    own, constant = learned & (column >= shared), ~learned & (column >= shared) & (column < eot[:, None])
+    trunk, own = shared - stem, learned & (column >= shared)
     rank, size = _rank(fresh & own, starts, block)
     constant_rank, constants = _rank(fresh & constant, starts, block)
 
-    row = np.where(column < shared, column - stem, shared - stem + block[:, None] * size + rank)
-    columns = {"token": np.where(slot < 0, plan.ids[order, :length], 0), "position": column[None], "slot": slot}
-    total = shared - stem + len(starts) * size
-    fields = {name: np.full(total, -1 if name == "slot" else 0) for name in columns} | {"owner": np.full(total, -1)}
-    for name, values in (columns | {"owner": order[:, None]}).items():
-        fields[name][row[learned]] = np.broadcast_to(values, row.shape)[learned]
-    where = np.zeros((len(starts), constants, 2), dtype=np.int64)
-    known = np.nonzero(constant)
-    where[block[known[0]], constant_rank[known]] = np.stack([order[known[0]], known[1]], axis=-1)
+    row = np.where(column < shared, column - stem, trunk + block[:, None] * size + rank)
+    source = np.full((trunk + len(starts) * size, 2), (-1, 0))
+    text, place = np.nonzero(learned)
+    source[row[text, place]] = np.stack([order[text], place], axis=-1)
+    owner, position = source.T
+    slot = np.where(owner >= 0, slots[owner, position], -1)
+    known = np.zeros((len(starts), constants, 2), dtype=np.int64)
+    text, place = np.nonzero(constant)
+    known[block[text], constant_rank[text, place]] = np.stack([order[text], place], axis=-1)
 
-    mask = np.zeros((len(starts), size, shared + constants + size), dtype=bool)
-    mask[:, :, :shared] = True
-    key = np.where(own, shared + constants + rank, shared + constant_rank)
-    seen = own[:, shared:, None] & (own | constant)[:, None, shared:] & np.tri(length - shared, dtype=bool)
-    text, query, past = np.nonzero(seen)
-    mask[block[text], rank[text, query + shared], key[text, past + shared]] = True
-    leaf = np.empty(classes, dtype=np.int64)
-    leaf[order] = row[np.arange(classes), eot]
-    return TokenTree(stem=stem, trunk=shared - stem, constants=where, mask=mask, leaf=leaf, **fields)
+    mask = np.zeros((len(starts), size, constants + trunk + size), dtype=bool)
+    mask[:, :, :stem] = mask[:, :, constants : constants + trunk] = True
+    key = np.where(own, constants + trunk + rank, constant_rank)
+    sees = own[:, stem:, None] & (own | constant)[:, None, stem:] & np.tri(length - stem, dtype=bool)
+    text, query, past = np.nonzero(sees)
+    mask[block[text], rank[text, query + stem], key[text, past + stem]] = True
+    return TokenTree(
+        stem=stem,
+        trunk=trunk,
+        constants=known,
+        token=np.where((owner >= 0) & (slot < 0), plan.ids[owner, position], 0),
+        position=position,
+        slot=slot,
+        owner=owner,
+        mask=mask,
+        leaf=row[np.argsort(order), plan.eot],
+    )
 
 
 def choose(tree: TokenTree, kept: np.ndarray) -> Queries:
