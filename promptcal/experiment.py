@@ -94,6 +94,8 @@ def run(
     folder.begin()
     started = time.perf_counter()
 
+    if config.system.threads:
+        torch.set_num_threads(int(config.system.threads))
     generator = torch.Generator().manual_seed(int(config.seed))
     learner: Learner = build(config.learner, clip=clip, classes=splits.train.classes, generator=generator)
     learner.to(clip.device)

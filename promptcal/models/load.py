@@ -14,12 +14,12 @@ def embedded(name: str = "mini") -> FrozenClip:
     """The small CLIP that ships with promptcal: no download, a few MB, trained on drawn images only."""
     from open_clip.tokenizer import SimpleTokenizer
 
-    from promptcal.models.embedded import load_embedded
+    from promptcal.models.embedded import load_embedded, read_meta
 
-    model = load_embedded(asset_path("assets", "mini_clip.safetensors"))
-    size = model.visual.image_size
-    side = int(size[0] if isinstance(size, tuple | list) else size)
-    return FrozenClip(model, SimpleTokenizer(context_length=model.context_length), ImageTransform(side), name)
+    weights = asset_path("assets", "mini_clip.safetensors")
+    model, meta = load_embedded(weights), read_meta(weights)
+    transform = ImageTransform(int(meta["image_size"]), tuple(meta["image_mean"]), tuple(meta["image_std"]))
+    return FrozenClip(model, SimpleTokenizer(context_length=model.context_length), transform, name)
 
 
 def open_clip_model(
