@@ -22,6 +22,7 @@ LearnsFrom = Literal["rows", "classes", "nothing"]
 
 Fitted = TypeVar("Fitted", bound="Calibrator")
 
+
 class CalibrationWarning(UserWarning):
     """A calibrator did what was asked, but the result deserves a second look."""
 
