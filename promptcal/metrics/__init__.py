@@ -22,6 +22,7 @@ from promptcal.metrics.inputs import TopLabel, check_probabilities, top_label
 from promptcal.metrics.intervals import CalibrationTest, calibration_test
 from promptcal.metrics.kde import kde_ece
 from promptcal.metrics.measurement import measure
+from promptcal.metrics.neighbours import piece, proximity
 from promptcal.metrics.noise import noise_floor
 from promptcal.metrics.presets import PRESETS
 from promptcal.metrics.proper import (
@@ -34,7 +35,6 @@ from promptcal.metrics.proper import (
     nll,
     nll_from_logits,
 )
-from promptcal.metrics.neighbours import piece, proximity
 from promptcal.metrics.selective import (
     ConfidentErrors,
     augrc,

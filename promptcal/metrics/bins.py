@@ -7,6 +7,7 @@ is in the first bin and 1 in the last, so every sample counts once.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -103,18 +104,28 @@ def debiased_l2_squared(sums: BinSums) -> np.ndarray:
 NORMS: dict[str, Callable[[BinSums], np.ndarray]] = {"l1": l1, "l2": l2, "max": maximum}
 
 
+def inner_edges(bins: int) -> Float[np.ndarray, " edges"]:
+    """The edges k/B between equal-width bins; raises ConfigError for fewer than one bin."""
+    if bins < 1:
+        raise ConfigError(f"bins={bins} makes no sense; ask for at least one bin.")
+    result: np.ndarray = np.arange(1, bins) / bins
+    return result
+
+
+def side_of(closed: str) -> Literal["left", "right"]:
+    """numpy.searchsorted's ``side`` for bins closed on the right or the left; raises ConfigError for others."""
+    if closed not in ("right", "left"):
+        raise ConfigError(unknown("closure", closed, ("right", "left")))
+    return "left" if closed == "right" else "right"
+
+
 def bin_index(values: Float[np.ndarray, "..."], bins: int, closed: str = "right") -> Int[np.ndarray, "..."]:
     """The equal-width bin of each value in [0, 1]: 0 to ``bins`` - 1.
 
     Raises:
         ConfigError: fewer than one bin, or an unknown closure.
     """
-    if bins < 1:
-        raise ConfigError(f"bins={bins} makes no sense; ask for at least one bin.")
-    if closed not in ("right", "left"):
-        raise ConfigError(unknown("closure", closed, ("right", "left")))
-    inner_edges = np.arange(1, bins) / bins
-    result: np.ndarray = np.searchsorted(inner_edges, values, side="left" if closed == "right" else "right")
+    result: np.ndarray = np.searchsorted(inner_edges(bins), values, side=side_of(closed))
     return result
 
 
@@ -179,23 +190,30 @@ def published_adaptive_error(
     return float(np.abs(sums.confidence - sums.outcome).sum() / len(confidence))
 
 
-def class_sums(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"], bins: int, closed: str) -> BinSums:
-    """One-vs-rest bin sums of every class, flattened class by class [C·B].
+def class_sums(
+    probs: Float[np.ndarray, "n C"],
+    labels: Int[np.ndarray, " n"],
+    bins: int,
+    closed: str,
+    edges: Float[np.ndarray, " edges"] | None = None,
+) -> BinSums:
+    """One-vs-rest bin sums of every class, flattened class by class [C·B]; inner edges k/B unless given.
 
     Nearly all probabilities of many classes lie in the first bin, so only the others are sorted into bins.
     """
     n, classes = probs.shape
-    count, confidence = np.zeros((classes, bins)), np.zeros((classes, bins))
-    rows = max(1, BLOCK_ELEMENTS // classes)
+    edges = inner_edges(bins) if edges is None else edges
+    side, lowest = side_of(closed), edges[0] if len(edges) else np.inf
+    cells, rows = classes * bins, max(1, BLOCK_ELEMENTS // classes)
+    count, confidence = np.zeros(cells), np.zeros(cells)
     for start in range(0, n, rows):
         block = probs[start : start + rows]
-        above = block > 1 / bins if closed == "right" else block >= 1 / bins
-        values, columns = block[above], np.nonzero(above)[1]
-        index = columns * bins + bin_index(values, bins, closed)
-        count += np.bincount(index, minlength=classes * bins).reshape(classes, bins)
-        confidence += np.bincount(index, weights=values, minlength=classes * bins).reshape(classes, bins)
-        count[:, 0] += len(block) - above.sum(axis=0)
-        confidence[:, 0] += np.where(above, 0.0, block).sum(axis=0)
-    true = labels * bins + bin_index(probs[np.arange(n), labels], bins, closed)
-    outcome = np.bincount(true, minlength=classes * bins).astype(np.float64)
-    return BinSums(count.ravel(), confidence.ravel(), outcome)
+        first = block <= lowest if closed == "right" else block < lowest
+        values, columns = block[~first], np.nonzero(~first)[1]
+        index = columns * bins + np.searchsorted(edges, values, side=side)
+        count += np.bincount(index, minlength=cells)
+        confidence += np.bincount(index, weights=values, minlength=cells)
+        count[::bins] += first.sum(axis=0)
+        confidence[::bins] += block.sum(axis=0, dtype=np.float64, where=first)
+    true = labels * bins + np.searchsorted(edges, probs[np.arange(n), labels], side=side)
+    return BinSums(count, confidence, np.bincount(true, minlength=cells).astype(np.float64))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 from promptcal.errors import MissingField
 from promptcal.metrics.bins import Binning, BinSums, bin_sums, width_bins
 from promptcal.metrics.inputs import check_labels, check_outcomes, check_probabilities, top_of
+from promptcal.metrics.proper import softmax_and_nll
 from promptcal.types import Predictions
 
 
@@ -49,12 +51,12 @@ class TopLabelPredictions:
     labels: Int[np.ndarray, " n"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scored:
     """One split, checked, with its top labels: what every metric draws on.
 
-    ``probabilities`` is None where only the top label is known; ``logits`` (divided by any temperature) is None where
-    the probabilities did not come from logits.
+    ``probabilities`` is None where only the top label is known; ``logits`` (divided by any temperature) and the ``nll``
+    of each row are None where the probabilities did not come from logits.
     """
 
     confidence: Float[np.ndarray, " n"]
@@ -63,6 +65,7 @@ class Scored:
     labels: Int[np.ndarray, " n"]
     probabilities: Float[np.ndarray, "n C"] | None = None
     logits: Float[np.ndarray, "n C"] | None = None
+    nll: Float[np.ndarray, " n"] | None = None
     image_features: Float[np.ndarray, "n D"] | None = None
 
     def __len__(self) -> int:
@@ -76,34 +79,46 @@ class Scored:
     def probs(self) -> Float[np.ndarray, "n C"]:
         """The probabilities of all classes; raises MissingField where only the top label is known."""
         if self.probabilities is None:
-            raise MissingField(
-                "this metric needs the probabilities of all classes; the predictions hold the top label."
-            )
+            raise MissingField("this metric needs the probabilities of all classes; only the top label is known.")
         return self.probabilities
+
+    @cached_property
+    def single_probs(self) -> Float[np.ndarray, "n C"]:
+        """The probabilities in float32, as most tools hold them."""
+        return self.probs.astype(np.float32)
+
+    @cached_property
+    def softmax_probs(self) -> Float[np.ndarray, "n C"]:
+        """What tools that take logits see: the softmax of float32 logits, else of the logarithms of the probabilities."""
+        given = self.logits
+        logits = np.log(np.maximum(self.probs, 1e-38)) if given is None else given.astype(np.float32)
+        table: np.ndarray = logits - logits.max(axis=1, keepdims=True)
+        np.exp(table, out=table)
+        table /= table.sum(axis=1, keepdims=True)
+        return table
 
 
 def score(predictions: Predictions | TopLabelPredictions) -> Scored:
     """The predictions, checked and with their top labels.
 
     Raises:
-        DataError: what ``check_probabilities`` refuses, the first offending row named.
+        DataError: what ``check_probabilities`` refuses, or a logit that is not finite; the first offending row named.
     """
     if isinstance(predictions, TopLabelPredictions):
         labels = check_labels(predictions.labels, len(predictions.confidence))
         predicted = check_labels(predictions.predicted, len(predictions.confidence))
         confidence, correct = check_outcomes(predictions.confidence, (predicted == labels).astype(np.float64))
         return Scored(confidence, correct, predicted, labels)
-    probs, labels = check_probabilities(predictions.probs(), predictions.labels)
+    logits, nll = None, None
+    if predictions.probabilities is None:
+        logits = predictions.calibrated_logits
+        labels = check_labels(predictions.labels, *logits.shape)
+        probs, nll = softmax_and_nll(logits, labels)
+    else:
+        probs, labels = check_probabilities(predictions.probabilities, predictions.labels)
     confidence, correct = top_of(probs, labels)
-    return Scored(
-        confidence,
-        correct,
-        probs.argmax(axis=1),
-        labels,
-        probs,
-        predictions.calibrated_logits if predictions.probabilities is None else None,
-        predictions.image_features,
-    )
+    predicted = probs.argmax(axis=1)
+    return Scored(confidence, correct, predicted, labels, probs, logits, nll, predictions.image_features)
 
 
 @dataclass(frozen=True)

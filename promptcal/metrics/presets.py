@@ -1,9 +1,11 @@
 """Which metrics ``measure`` computes, under which convention: ours, and those of other people's tools."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from promptcal.errors import MissingField
-from promptcal.metrics import bins, proper, selective
+from promptcal.metrics import bins, peers, proper, selective
 from promptcal.metrics.binned import classwise_ece
 from promptcal.metrics.contract import Metric, Scored, binned_metric, mean_metric
 from promptcal.metrics.kde import kernel_error
@@ -13,9 +15,7 @@ from promptcal.metrics.smooth import lipschitz_supremum, smooth_error
 
 def nll_rows(scored: Scored) -> np.ndarray:
     """-log p of the label for each row: from logits where there are some, else from clipped probabilities."""
-    if scored.logits is not None:
-        return proper.row_nll_from_logits(scored.logits, scored.labels)
-    return proper.row_nll(scored.probs, scored.labels)
+    return proper.row_nll(scored.probs, scored.labels) if scored.nll is None else scored.nll
 
 
 def _clipped(scored: Scored) -> float:
@@ -87,4 +87,66 @@ ON_REQUEST = {
 }
 """Slow metrics, computed when they are asked for."""
 
-PRESETS: dict[str, tuple[Metric, ...]] = {"guo15": ALWAYS + GUO15}
+
+def _peer(name: str, function: Callable[[Scored, int], float | None], bins_: int, closed: str = "left") -> Metric:
+    """A peer's metric with its bin count."""
+    norm = "max" if name.startswith("mce") else "l2" if name == "rmsce" else "l1"
+    return Metric(name, lambda scored: function(scored, bins_), bins=bins_, norm=norm, closed=closed, all_classes=True)
+
+
+def _eces(function: Callable[[Scored, int], float | None], headline: int, closed: str = "left") -> tuple[Metric, ...]:
+    """A peer's ECE at the number of bins it prints, then at the other usual ones."""
+    counts = (headline, *(count for count in (10, 15, 20) if count != headline))
+    return tuple(_peer("ece", function, count, closed) for count in counts)
+
+
+PRESETS: dict[str, tuple[Metric, ...]] = {
+    "guo15": ALWAYS + GUO15,
+    "focal_calibration": (
+        *ALWAYS,
+        *_eces(peers.focal_ece, 15, "right"),
+        _peer("adaptive_ece", peers.focal_adaptive_ece, 15, "right"),
+        _peer("classwise_ece", peers.focal_classwise_ece, 15, "right"),
+    ),
+    "torchmetrics": (
+        *ALWAYS,
+        *_eces(peers.torchmetrics_ece, 15),
+        _peer("rmsce", peers.torchmetrics_rmsce, 15),
+        _peer("mce", peers.torchmetrics_mce, 15),
+        _peer("binary_ece", peers.torchmetrics_binary_ece, 15),
+    ),
+    "netcal": (
+        *ALWAYS,
+        *_eces(peers.netcal_ece, 10),
+        _peer("mce", peers.netcal_mce, 10),
+        _peer("average_calibration_error", peers.netcal_ace, 10),
+        _peer("adaptive_ece", peers.netcal_adaptive_ece, 10),
+    ),
+    "dac10": (
+        *ALWAYS,
+        *_eces(peers.dac_ece, 10),
+        _peer("mce_weighted", peers.dac_mce, 10),
+        _peer("adaptive_ece", peers.dac_adaptive_ece, 10),
+    ),
+    "tcpt10": (
+        *ALWAYS,
+        *(binned_metric("ece", bins.l1, count, norm="l1") for count in (10, 15, 20)),
+        binned_metric("mce_weighted", bins.weighted_maximum, 10, norm="max"),
+        _peer("adaptive_ece", peers.dac_adaptive_ece, 10),
+    ),
+    "ctpt20": (*ALWAYS, *_eces(peers.ctpt_ece, 20, "right")),
+    "calattn_repo": (
+        *ALWAYS,
+        *_eces(peers.calattn_ece, 15),
+        _peer("mce", peers.calattn_mce, 15),
+        _peer("adaptive_ece", peers.calattn_adaptive_ece, 15),
+        _peer("classwise_ece", peers.calattn_classwise_ece, 15),
+        Metric("smooth_ece_nadaraya_watson", peers.calattn_smooth_ece),
+    ),
+}
+"""Our numbers (guo15), and what other people's tools print for the same predictions.
+
+focal_calibration: Mukhoti et al., NeurIPS 2020, arXiv 2002.09437. torchmetrics 1.9. netcal 1.4. dac10: Wang et al.,
+ICML 2024, arXiv 2402.04655. tcpt10: Sharifdeen et al., CVPR 2026, arXiv 2602.19024. ctpt20: Yoon et al., ICLR 2024,
+arXiv 2403.14119. calattn_repo: the code published with CalAttn, arXiv 2508.08547.
+"""

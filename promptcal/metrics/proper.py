@@ -85,17 +85,28 @@ def nll_from_logits(logits: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " 
 
 def row_nll_from_logits(logits: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """logsumexp(z) - z_y for each row."""
-    if len(logits) == 0:
+    return softmax_and_nll(logits, check_labels(labels, *logits.shape))[1]
+
+
+def softmax_and_nll(
+    logits: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, "n C"], Float[np.ndarray, " n"]]:
+    """The softmax of logits, and logsumexp(z) - z_y for each row, in float64, for labels that were checked before.
+
+    Raises:
+        DataError: no rows, or a logit that is not finite; the first offending row is named.
+    """
+    if logits.size == 0:
         raise DataError(f"there is nothing to measure: the logits have shape {logits.shape}.")
-    labels = check_labels(labels, *logits.shape)
-    logits = logits.astype(np.float64, copy=False)
     finite = np.isfinite(logits).all(axis=1)
     if not finite.all():
         raise DataError(f"row {int(finite.argmin())} of the logits holds a NaN or an infinity.")
-    top = logits.max(axis=1)
-    true = logits[np.arange(len(labels)), labels]
-    result: np.ndarray = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + (top - true)
-    return result
+    table = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    true = table[np.arange(len(labels)), labels]
+    np.exp(table, out=table)
+    total = table.sum(axis=1)
+    table /= total[:, None]
+    return table, np.log(total) - true
 
 
 def brier(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> float:

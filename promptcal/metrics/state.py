@@ -18,8 +18,8 @@ from promptcal.metrics.bins import (
     under,
     weighted_maximum,
 )
-from promptcal.metrics.inputs import HALF_ROW_SUM_TOLERANCE, check_probabilities, top_of
-from promptcal.metrics.proper import SMALLEST, row_brier, row_nll, row_nll_from_logits
+from promptcal.metrics.inputs import HALF_ROW_SUM_TOLERANCE, check_labels, check_probabilities, top_of
+from promptcal.metrics.proper import SMALLEST, row_brier, row_nll, softmax_and_nll
 from promptcal.metrics.smooth import COSINES, cosine_sums, fixed_point
 from promptcal.storage import load_tensors, save_tensors
 
@@ -72,11 +72,10 @@ class CalibrationState:
         Raises:
             DataError: a logit that is not finite, or labels out of range.
         """
-        values, classes = _as_array(logits)[0].astype(np.float64), _as_array(labels)[0]
-        nll = row_nll_from_logits(values, classes)
-        exponentials = np.exp(values - values.max(axis=1, keepdims=True))
-        checked, classes = check_probabilities(exponentials / exponentials.sum(axis=1, keepdims=True), classes)
-        return self + self._of(checked, classes, nll, 0.0)
+        values = _as_array(logits)[0]
+        classes = check_labels(_as_array(labels)[0], *values.shape)
+        probs, nll = softmax_and_nll(values, classes)
+        return self + self._of(probs, classes, nll, 0.0)
 
     def _of(self, probs: np.ndarray, labels: np.ndarray, nll: np.ndarray, clipped: float) -> "CalibrationState":
         confidence, correct = top_of(probs, labels)
