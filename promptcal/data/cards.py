@@ -125,7 +125,7 @@ def _report_absent_classes(task: Task) -> None:
 def data_folder(card: Card, root: str | Path | None) -> Path | None:
     """The folder of the data set, or None where its card names none; raises DataError where it is not there."""
     if card.path is not None:
-        folder = Path(card.path).expanduser()
+        folder = Path(str(card.path)).expanduser()
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder} for '{card.name}'; correct dataset.path.")
         return folder
@@ -136,7 +136,7 @@ def data_folder(card: Card, root: str | Path | None) -> Path | None:
             f"'{card.name}' is read from disk; give data.root=/parent (its folder there is '{card.folder}') or "
             f"dataset.path=/its/folder."
         )
-    folder = Path(root).expanduser() / card.folder
+    folder = Path(root).expanduser() / str(card.folder)
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder} for '{card.name}'; correct data.root or give dataset.path.")
     return folder

@@ -1,5 +1,6 @@
 """The one normaliser of class names: what every reader applies before a name reaches a template."""
 
+import html
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -27,8 +28,10 @@ def normalise_class_names(raw: Sequence[str]) -> tuple[str, ...]:
     for label, name in enumerate(names):
         if not name:
             raise DataError(f"class {label} has an empty name ({raw[label]!r}); give it one.")
-        if SPECIAL_TOKEN.search(name):
-            raise DataError(f"the name of class {label}, {name!r}, holds a special token of the tokenizer; rename it.")
+        if SPECIAL_TOKEN.search(html.unescape(html.unescape(raw[label]))):  # the tokenizers unescape twice
+            raise DataError(
+                f"the name of class {label}, {raw[label]!r}, holds a token of the tokenizer's own; rename it."
+            )
         other = seen.setdefault(name.lower(), label)
         if other != label:
             raise DataError(

@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PUBLISHED = Augment()
-BATCHES_A_SHARD = 64
+BATCHES_A_SHARD = 16
 
 
 def image_features(

@@ -25,11 +25,15 @@ class FolderImages:
         return (self.root / path).is_file()
 
     def open(self, path: str) -> Image.Image:
-        """The image in RGB; raises DataError naming the file when it is missing or broken."""
+        """The image in RGB, 16-bit grey scaled to 8; an orientation tag is not followed, as in the works compared with.
+
+        Raises:
+            DataError: a missing or broken file, by name.
+        """
         content = self._read(path)
         try:
             with Image.open(io.BytesIO(content)) as image:
-                return image.convert("RGB")
+                return _rgb(image)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             reason = "not an image Pillow can read" if isinstance(error, UnidentifiedImageError) else str(error)
             raise DataError(f"the image {self.root / path} is broken ({reason}); replace or remove it.") from error
@@ -55,6 +59,15 @@ class FolderImages:
 
     def _missing(self, path: str) -> DataError:
         return DataError(f"there is no image {self.root / path}; check data.root or dataset.path, and the split file.")
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """The image in RGB. Pillow would cut values above 255 off; 16-bit grey is scaled instead, floats are refused."""
+    if image.mode == "F":
+        raise ValueError("floating-point pixels, whose range is unknown; save it with 8 bits a channel")
+    if image.mode.startswith("I"):
+        return Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8)).convert("RGB")
+    return image.convert("RGB")
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,7 +76,7 @@ def augmented_view(
         Pixels [3, size, size], float32, channels normalised.
     """
     image = image.convert("RGB")
-    rng = _view_rng(view_seed, key, view)
+    rng = view_rng(view_seed, key, view)
     top, left, height, width = crop_box(image.height, image.width, augment, rng)
     flipped = rng.random() < augment.flip
     size = transform.size
@@ -101,7 +101,8 @@ def crop_box(height: int, width: int, augment: Augment, rng: np.random.Generator
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def _view_rng(view_seed: int, key: str, view: int) -> np.random.Generator:
+def view_rng(view_seed: int, key: str, view: int) -> np.random.Generator:
+    """The generator that everything random in one view comes from."""
     digest = hashlib.sha256(f"{view_seed}\n{key}\n{view}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "little"))
 

@@ -5,12 +5,13 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from promptcal.config import register
 from promptcal.data.class_names import normalise_class_names
 from promptcal.data.sources import FolderImages
 from promptcal.data.splits import split_by_class
-from promptcal.errors import DataError
+from promptcal.errors import ConfigError, DataError, unknown
 from promptcal.types import ClassNames, Sample, Task
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class ImageFolder:
     test: str = "test"
     fractions: Sequence[float] = (0.5, 0.2, 0.3)
     split_seed: int = 0
-    names: Mapping[str, str] | None = None
+    names: Mapping[Any, str] | None = None
 
     def read(self, name: str, folder: Path | None, templates: tuple[str, ...]) -> Task:
         """The task of this folder; raises DataError where there are no classes, or no train or test images."""
@@ -73,7 +74,10 @@ class ImageFolder:
         return Task(name, self._class_names(order, templates), train, val, test, FolderImages(folder))
 
     def _class_names(self, order: Sequence[str], templates: tuple[str, ...]) -> ClassNames:
-        names = self.names or {}
+        names = {str(raw): str(name) for raw, name in (self.names or {}).items()}
+        for raw in names:
+            if raw not in order:
+                raise ConfigError(unknown("class folder in dataset.reader.names", raw, order))
         return ClassNames(normalise_class_names([names.get(raw, raw) for raw in order]), templates)
 
 

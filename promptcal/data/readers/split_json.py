@@ -36,7 +36,7 @@ class SplitJson:
         """The task of this split file; raises DataError naming the file, split and entry at fault."""
         if folder is None:
             raise DataError(f"the data set '{name}' lies in a folder; give dataset.path=/its/folder.")
-        file = folder / self.split
+        file = folder / str(self.split)
         entries = _entries(file)
         names: dict[int, str] = {}
         for split in SPLITS:
