@@ -60,7 +60,7 @@ def test_a_name_that_does_not_fit_is_named_with_the_room_there_is():
 def test_unusable_input_is_refused():
     with pytest.raises(ConfigError, match=r"unknown position 'start'.*end, middle, front"):
         plan(["dog"], 2, TOKENS, position="start")
-    with pytest.raises(ConfigError, match="no .\{\}."):
+    with pytest.raises(ConfigError, match=r"no '\{\}'"):
         plan(["dog"], 2, TOKENS, tail="a dog")
     with pytest.raises(DataError, match="empty"):
         plan(["dog", " "], 2, TOKENS)
