@@ -177,7 +177,7 @@ class FrozenClip(nn.Module):
             parts = []
             for start in range(0, len(texts), chunk):
                 ids = self.tokenizer(list(texts[start : start + chunk]), context_length=self.context_length)
-                parts.append(self.model.encode_text(ids.to(self.device)))
+                parts.append(self.model.encode_text(ids.to(self.device), normalize=False))
             return torch.cat(parts)
 
     def encode_plan(self, plan: TextPlan, prompts: Prompts) -> Float[Tensor, "B P C D"]:
@@ -213,10 +213,10 @@ class FrozenClip(nn.Module):
         return self.project_text(tower.ln_final(x))
 
     def _text_mask(self, ids: Int[Tensor, "C L"], copies: int, length: int) -> Tensor | None:
-        """The additive attention mask of the text tower: causal, and hiding padding where the tower does."""
+        """The additive attention mask of the text tower; a token appended to the text (CoCa) does not see padding."""
         tower = self.text
         causal: Tensor | None = None if tower.attn_mask is None else tower.attn_mask[:length, :length]
-        if getattr(tower, "cls_emb", None) is None and not getattr(tower, "use_pad_mask", False):
+        if getattr(tower, "cls_emb", None) is None:
             return causal
         padding: Tensor = tower._build_additive_mask(ids, length, self.dtype).repeat(copies, 1, 1)
         return padding if causal is None else padding + causal
@@ -231,7 +231,7 @@ class FrozenClip(nn.Module):
     def encode_image(self, pixels: Float[Tensor, "b 3 h w"], prompts: Prompts | None = None) -> Float[Tensor, "b D"]:
         """Image features before normalisation; with image prompts the tokens are appended after CLS and patches."""
         if prompts is None or (prompts.image is None and not prompts.image_deep):
-            return self.model.encode_image(pixels)  # type: ignore[no-any-return]
+            return self.model.encode_image(pixels, normalize=False)  # type: ignore[no-any-return]
         self.require_image_tokens()
         visual = self.visual
         x = visual.conv1(pixels).flatten(2).transpose(1, 2)
