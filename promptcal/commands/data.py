@@ -62,7 +62,8 @@ def _show(name: str, root: str | None, path: str | None) -> None:
     card = card if path is None else replace(card, path=path)
     _say_card(card)
     if card.folder is not None and root is None and path is None:
-        say(f"on disk     not looked at; add --root FOLDER (holding '{card.folder}') or --path FOLDER")
+        below = "" if card.folder == "." else f"--root FOLDER (holding '{card.folder}') or "
+        say(f"on disk     not looked at; add {below}--path FOLDER")
         return
     task = load_task(card, root)
     say(f"on disk     {len(task.classes)} classes; {len(task.train)} train, {len(task.val)} val, {len(task.test)} test")

@@ -108,6 +108,9 @@ def load_task(card: Card | Mapping[str, Any] | Any, root: str | Path | None = No
     card = card if isinstance(card, Card) else read_card(card)
     reader = build(card.reader)
     task: Task = reader.read(card.name, data_folder(card, root), card.templates)
+    for split, samples in (("training", task.train), ("test", task.test)):
+        if not samples:
+            raise DataError(f"'{card.name}' has no {split} images; every task needs some.")
     _report_absent_classes(task)
     return task
 
@@ -132,10 +135,8 @@ def data_folder(card: Card, root: str | Path | None) -> Path | None:
     if card.folder is None:
         return None
     if root is None:
-        raise DataError(
-            f"'{card.name}' is read from disk; give data.root=/parent (its folder there is '{card.folder}') or "
-            f"dataset.path=/its/folder."
-        )
+        below = "" if card.folder == "." else f"data.root=/parent (its folder there is '{card.folder}') or "
+        raise DataError(f"'{card.name}' is read from disk; give {below}dataset.path=/its/folder.")
     folder = Path(root).expanduser() / str(card.folder)
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder} for '{card.name}'; correct data.root or give dataset.path.")

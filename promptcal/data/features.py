@@ -71,7 +71,9 @@ def image_features(
     """
     if not paths:
         return torch.zeros(0, clip.embed_dim)
-    hexes, first, rows = np.unique([images.digest(path) for path in paths], return_index=True, return_inverse=True)
+    threads = workers or (1 if clip.device.type == "cpu" else min(16, os.cpu_count() or 1))
+    found_digests = list(_ahead(images.digest, paths, threads, 4 * threads))
+    hexes, first, rows = np.unique(found_digests, return_index=True, return_inverse=True)
     keys = b"".join(hashlib.sha256(digest.encode()).digest() for digest in hexes)
     digests = np.frombuffer(keys, dtype=np.uint8).reshape(len(hexes), -1)
     features = np.zeros((len(hexes), clip.embed_dim), dtype=np.float32)
@@ -93,7 +95,6 @@ def image_features(
         return augmented_view(image, clip.transform, augment, view_seed=view_seed, key=str(hexes[row]), view=view)
 
     label = "image features" if view is None else f"image features, view {view}"
-    threads = workers or (1 if clip.device.type == "cpu" else min(16, os.cpu_count() or 1))
     batches = [missing[start : start + batch_size] for start in range(0, len(missing), batch_size)]
     ready = _ahead(pixels, missing.tolist(), threads, 2 * batch_size)
     pending = 0

@@ -71,6 +71,20 @@ def test_root_and_folder_or_path(toy_card, toy):
         load_task(toy_card | {"path": "/nowhere"})
 
 
+def test_ones_own_folder_is_asked_for_by_its_path_alone():
+    with pytest.raises(DataError, match=r"'folder' is read from disk; give dataset\.path=/its/folder\."):
+        load_task(card_named("folder"))
+
+
+def test_a_task_without_test_images_is_refused(toy, toy_card):
+    card = toy_card | {"reader": {"_target_": "promptcal.data.readers.image_folder.ImageFolder"}}
+    (toy / "train" / "a").mkdir(parents=True)
+    (toy / "images" / "cat" / "00.png").rename(toy / "train" / "a" / "00.png")
+    (toy / "test" / "a").mkdir(parents=True)
+    with pytest.raises(DataError, match="'toy' has no test images"):
+        load_task(card)
+
+
 def test_size_warnings_name_what_differs(toy_card):
     task = load_task(toy_card)
     assert size_warnings(toy_card, task) == []
