@@ -7,8 +7,9 @@ METRICS_NOTE = (
     "where none are said."
 )
 PANELS_NOTE = (
-    "Reliability diagrams of the images of all runs together, before any calibrator: accuracy by confidence, 15 bins; "
-    "empty bins are blank. The ECE in a panel is that of the pooled images, as a fraction."
+    "Reliability diagrams of the images of all runs together, before any calibrator. Blue: accuracy in each of 15 bins "
+    "of confidence; red: from there to the bin's mean confidence; above: images in a bin; empty bins are blank. The ECE "
+    "in a panel is that of the pooled images, as a fraction."
 )
 
 CONVENTIONS = (

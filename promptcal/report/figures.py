@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from promptcal.plots import BAR, GAP, LINE, top_label_diagram
+from promptcal.plots import BAR, CURVE, GAP, LINE, top_label_diagram
 from promptcal.report.estimates import Compared
 from promptcal.report.results import Group, Number, Results, Row
 from promptcal.report.samples import Samples
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 SERIES = ("#0f6cab", "#c2571a", "#1f8a63", "#a34f94", "#8a6d00", "#4b5fc4", "#b23a48", "#4d7c0f")
 MARKERS = "osD^vPX*"
 THEME = {
-    LINE: "var(--ink)",
+    LINE: "var(--muted)",
+    CURVE: "var(--ink)",
     BAR: "var(--bar)",
     GAP: "var(--gap)",
     "#000000": "var(--ink)",
@@ -43,6 +44,8 @@ STYLE: dict[Any, Any] = {
 }
 PANEL, LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 1.75, 0.52, 0.08, 0.45, 0.25, 0.35
 """Inches: the side of a panel and the room around and between panels."""
+STRIP = 0.32
+"""Inches: the strip of counts above a reliability diagram."""
 
 
 @contextmanager
@@ -61,6 +64,7 @@ def to_svg(figure: Figure) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 var(--sans)", text)
     for colour, variable in THEME.items():
         text = re.sub(rf"(fill|stroke): {colour}", rf"\1: {variable}", text)
@@ -74,20 +78,20 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def panels(rows: int, columns: int, *, legend: float = 0.0) -> tuple[Figure, np.ndarray]:
-    """A figure of square panels whose sizes and margins are fixed in inches, with room for a legend below."""
+def panels(rows: int, columns: int, *, legend: float = 0.0, strip: float = 0.0) -> tuple[Figure, np.ndarray]:
+    """A figure of square panels whose sizes are fixed in inches, with room for a legend below and strips above."""
     width_all = LEFT + columns * PANEL + (columns - 1) * BETWEEN + RIGHT
-    below = BELOW + legend
-    height_all = ABOVE + rows * PANEL + (rows - 1) * BETWEEN + below
+    below, above, between = BELOW + legend, ABOVE + strip, BETWEEN + strip
+    height_all = above + rows * PANEL + (rows - 1) * between + below
     figure = Figure(figsize=(width_all, height_all))
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey=True)
     figure.subplots_adjust(
         left=LEFT / width_all,
         right=1 - RIGHT / width_all,
         bottom=below / height_all,
-        top=1 - ABOVE / height_all,
+        top=1 - above / height_all,
         wspace=BETWEEN / PANEL,
-        hspace=BETWEEN / PANEL,
+        hspace=between / PANEL,
     )
     return figure, axes
 
@@ -97,14 +101,16 @@ def reliability(
 ) -> Figure:
     """Reliability diagrams of all images of a row's runs together: a line of panels a row, one panel a split."""
     splits = results.splits(group)
-    figure, axes = panels(len(rows), len(splits))
+    figure, axes = panels(len(rows), len(splits), strip=STRIP)
     for line, row in zip(axes, rows, strict=True):
         for ax, split in zip(line, splits, strict=True):
             scores = [samples[run.name].scores[row.calibrator, split] for run in results.of(group, row)]
             confidence = np.concatenate([one.confidence for one in scores])
-            top_label_diagram(confidence, np.concatenate([one.correct for one in scores]), ax)
-            ax.set_title(f"{row.name}: {split}" if named else split)
+            correct = np.concatenate([one.correct for one in scores])
+            title = f"{row.name}: {split}" if named else split
+            top_label_diagram(confidence, correct, ax, counts=True, title=title)
             ax.label_outer()
+            ax.child_axes[0].set_ylabel("")
     return figure
 
 

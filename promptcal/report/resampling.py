@@ -58,7 +58,7 @@ def _of_run(
         if scores.images not in drawn:
             mine = weights[places[scores.images]]
             drawn[scores.images] = mine / mine.sum(axis=0)
-        for metric, values in _weighted(scores, drawn[scores.images]).items():
+        for metric, values in weighted_metrics(scores, drawn[scores.images]).items():
             found[calibrator, Number(split, metric)] = values
     for calibrator in dict.fromkeys(calibrator for calibrator, _ in sample.scores):
         base, novel = (found.get((calibrator, Number(split, "accuracy"))) for split in ("base", "novel"))
@@ -67,7 +67,7 @@ def _of_run(
     return found
 
 
-def _weighted(scores: Scores, weights: Float[np.ndarray, "n R"]) -> dict[str, Float[np.ndarray, " R"]]:
+def weighted_metrics(scores: Scores, weights: Float[np.ndarray, "n R"]) -> dict[str, Float[np.ndarray, " R"]]:
     """The metrics of one split under weights that sum to one in each column."""
     gap = scores.confidence - scores.correct
     columns, edges = [scores.correct[:, None], gap[:, None], scores.nll[:, None]], [3]

@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from promptcal.report.comparisons import Difference, adjust, over_data_sets, paired, supported
+from promptcal.report.estimates import average, compare
+from promptcal.report.resampling import Measured
+from promptcal.report.results import Draw, H, Number, Row, read_results
+from promptcal.report.samples import read_samples
+from promptcal.report.spreads import correlation
+
+A, B, C = (Row(name, "", "none") for name in ("a", "b", "c"))
+NUMBER = Number("novel", "ece")
+
+
+def runs(values, *, images=0.0, seed=0, draws=None, replicates=400):
+    values = np.asarray(values, dtype=np.float64)
+    luck = np.random.default_rng(seed).normal(0, images, size=(len(values), replicates)) if images else 0.0
+    draws = draws or tuple(Draw(run, None) for run in range(len(values)))
+    return Measured(draws, values, values[:, None] + luck + np.zeros((len(values), replicates)))
+
+
+def difference(first, second, p, value=0.1):
+    return Difference(first, second, NUMBER, value, value - 0.05, value + 0.05, p)
+
+
+def test_a_clear_difference_is_found_and_one_run_proves_nothing():
+    clear = paired(A, B, NUMBER, runs([0.20, 0.21, 0.19, 0.20]), runs([0.10, 0.10, 0.11, 0.09]))
+    assert clear.p < 0.001
+    assert clear.value == pytest.approx(0.10)
+    assert clear.low < 0.10 < clear.high
+    assert paired(A, B, NUMBER, runs([0.2], images=0.001), runs([0.1], images=0.001)).p == 1.0
+
+
+def test_only_shared_runs_are_compared():
+    draws = (Draw(1, None), Draw(2, None), Draw(3, None))
+    found = paired(A, B, NUMBER, runs([0.3, 0.2, 9.0], draws=draws), runs([0.1, 0.1], draws=draws[:2]))
+    assert found.value == pytest.approx(0.15)
+    elsewhere = (Draw(7, None), Draw(8, None))
+    assert paired(A, B, NUMBER, runs([0.3, 0.2]), runs([0.1, 0.1], draws=elsewhere)) is None
+
+
+def test_identical_rows_are_no_test():
+    found = paired(A, B, NUMBER, runs([0.2, 0.3], images=0.01), runs([0.2, 0.3], images=0.01))
+    assert found.identical
+    assert found.p == 1.0
+
+
+@pytest.mark.parametrize("images", [0.0, 0.02])
+def test_without_a_difference_few_tests_reject(images):
+    generator = np.random.default_rng(3)
+    rejected = 0
+    for trial in range(200):
+        truth = generator.normal(0, 0.02, size=5)  # luck of five runs
+        shown = truth + generator.normal(0, images / np.sqrt(5), size=5)
+        ours = runs(0.2 + shown, images=images, seed=trial)
+        rejected += paired(A, B, NUMBER, ours, runs([0.2] * 5)).p < 0.05
+    assert rejected <= 20  # 5 % of 200 is 10; 20 or fewer has probability above 0.998
+
+
+def test_holm_corrects_over_the_pairs_that_differ():
+    same = Difference(A, B, NUMBER, 0.0, 0.0, 0.0, 1.0)
+    found = adjust([difference(A, C, 0.01), same, difference(B, C, 0.03)])
+    assert [one.adjusted for one in found] == pytest.approx([0.02, 1.0, 0.03])
+
+
+def test_a_winner_must_beat_all_others_and_takes_its_copies_along():
+    values = {A: 0.1, B: 0.1, C: 0.3}
+    same = Difference(A, B, NUMBER, 0.0, 0.0, 0.0, 1.0)
+    pairs = adjust([same, difference(A, C, 0.001), difference(B, C, 0.001)])
+    assert supported(values, pairs, "lower") == {A, B}
+    assert supported(values, pairs, "higher") == {C}
+    assert (
+        supported({A: 0.1, B: 0.2, C: 0.3}, adjust([difference(A, B, 0.5), difference(A, C, 0.001)]), "lower") == set()
+    )
+    assert supported({A: 0.1, B: 0.2}, [], "lower") == set()
+    assert supported({A: 0.1}, [], "lower") == set()
+
+
+def test_wilcoxon_over_data_sets_needs_six():
+    table = {A: np.array([0.10, 0.12, 0.09, 0.20, 0.15, 0.11, 0.3]), B: np.array([0.2, 0.3, 0.1, 0.4, 0.3, 0.2, 0.35])}
+    (found,) = over_data_sets(table, NUMBER)
+    assert found.p == pytest.approx(stats.wilcoxon(table[A] - table[B]).pvalue)
+    assert over_data_sets({row: values[:5] for row, values in table.items()}, NUMBER) == []
+
+
+def test_averages_are_the_means_of_their_columns(make_run):
+    folders = [
+        make_run(m, seed=s, dataset=d) for m in ("zero_shot", "coop") for s in (1, 2) for d in ("digits", "shapes")
+    ]
+    folders.append(make_run("coop+margin+moments", dataset="digits"))
+    results = read_results(folders)
+    samples = {run.name: read_samples(run) for run in results.runs}
+    compared = {group: compare(results, group, samples, 100) for group in results.groups}
+    mean = average(compared, results.rows())
+    row = Row("coop", "", "none")
+    for number in (H, Number("novel", "ece"), Number("base", "nll")):
+        columns = [one.estimates[row, number].value for one in compared.values()]
+        assert mean.estimates[row, number].value == pytest.approx(np.mean(columns))
+        assert mean.estimates[row, number].low < mean.estimates[row, number].high
+    assert not any(of.method == "coop+margin+moments" for of, _ in mean.estimates)
+
+
+def test_estimates_are_means_over_runs_with_an_interval(study):
+    results = read_results(study)
+    (group,) = results.groups
+    samples = {run.name: read_samples(run) for run in results.runs}
+    compared = compare(results, group, samples, 300)
+    row, number = Row("coop", "", "none"), Number("base", "accuracy")
+    values = [run.values["none", number] for run in results.of(group, row)]
+    found = compared.estimates[row, number]
+    assert found.value == pytest.approx(np.mean(values))
+    assert found.std == pytest.approx(np.std(values, ddof=1))
+    assert found.low < found.value < found.high
+    routed = [Row(method, "", "route") for method in ("coop", "coop+margin+moments")]
+    assert compared.differences[(*routed, Number("novel", "ece"))].identical
+
+
+def test_correlation_is_pearsons_with_fishers_interval():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=12)
+    y = x + generator.normal(size=12)
+    found, reference = correlation(x, y), stats.pearsonr(x, y)
+    assert found.r == pytest.approx(reference.statistic)
+    assert found[1:3] == pytest.approx(tuple(reference.confidence_interval(0.95)), abs=1e-9)
+    assert correlation(x[:4], y[:4]) is None
+    assert correlation(np.ones(9), y[:9]) is None

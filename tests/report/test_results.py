@@ -1,0 +1,83 @@
+import pytest
+
+from promptcal.errors import DataError
+from promptcal.report.results import H, Number, Row, read_results
+from promptcal.report.samples import read_samples
+
+
+def test_rows_are_methods_with_their_calibrators_zero_shot_first(study):
+    results = read_results(study)
+    assert len(results.groups) == 1
+    assert [(row.method, row.calibrator) for row in results.rows()] == [
+        ("zero_shot", "none"),
+        ("zero_shot", "temperature"),
+        *[(method, c) for method in ("coop", "coop+margin+moments") for c in ("none", "temperature", "route", "mix")],
+    ]
+    assert {row.variant for row in results.rows()} == {""}
+    assert all(len(results.of(results.groups[0], row)) == 3 for row in results.rows())
+
+
+def test_h_is_the_harmonic_mean_of_a_runs_accuracies(study):
+    for run in read_results(study).runs:
+        base, novel = (run.values["none", Number(split, "accuracy")] for split in ("base", "novel"))
+        assert run.values["none", H] == pytest.approx(2 / (1 / base + 1 / novel), abs=1e-12)
+
+
+def test_settings_that_differ_make_variants_and_seeds_do_not(make_run):
+    folders = [make_run(seed=seed) for seed in (1, 2)]
+    folders += [make_run(seed=seed, extra={"training": {"epochs": 200}}) for seed in (1, 2)]
+    results = read_results(folders)
+    plain = [row for row in results.rows() if row.calibrator == "none"]
+    assert [row.name for row in plain] == ["CoOp (epochs=50)", "CoOp (epochs=200)"]
+    assert [len(results.of(results.groups[0], row)) for row in plain] == [2, 2]
+
+
+def test_shots_and_data_sets_are_groups_of_their_own(make_run):
+    results = read_results([make_run(), make_run(shots=4), make_run(dataset="shapes")])
+    assert [results.title(group) for group in results.groups] == [
+        "Digits, model mini, 16 shots",
+        "Digits, model mini, 4 shots",
+        "Shapes, model mini, 16 shots",
+    ]
+
+
+def test_own_folders_share_a_card_and_are_told_apart_by_their_paths(make_run):
+    card = {"dataset": {"name": "folder", "title": "A folder of images", "sizes": None}}
+    paths = [{"dataset": {**card["dataset"], "path": path}} for path in ("/my/birds", "/my/boats")]
+    results = read_results([make_run(extra=path) for path in paths])
+    assert [group.dataset for group in results.groups] == ["birds", "boats"]
+
+
+def test_the_same_run_twice_counts_once(study):
+    assert len(read_results([*study, *study]).runs) == len(study)
+
+
+def test_the_same_configuration_on_other_weights_is_not_averaged(make_run):
+    folders = [make_run(name="11111111"), make_run(name="22222222")]
+    with pytest.raises(
+        DataError, match=r"11111111 and .*22222222 are the same configuration on different data or weights"
+    ):
+        read_results(folders)
+
+
+def test_no_runs_is_an_error():
+    with pytest.raises(DataError, match="no finished runs"):
+        read_results([])
+
+
+def test_scores_from_stored_predictions_give_the_stored_numbers(study):
+    for run in read_results(study).runs[::4]:
+        for (calibrator, split), scores in read_samples(run).scores.items():
+            found = {
+                "accuracy": scores.correct.mean(),
+                "nll": scores.nll.mean(),
+                "signed_gap": (scores.confidence - scores.correct).mean(),
+            }
+            for metric, value in found.items():
+                assert value == pytest.approx(run.values[calibrator, Number(split, metric)], abs=1e-12)
+
+
+def test_names_of_rows():
+    assert Row("coop+margin+moments", "", "temperature").name == "CoOp + margin + moments + TS"
+    assert Row("coop", "lr=0.02", "mix").name == "CoOp (lr=0.02), half zero-shot"
+    assert Row("my_method", "", "none").name == "my method"
