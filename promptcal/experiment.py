@@ -99,7 +99,7 @@ def run(
     generator = torch.Generator().manual_seed(int(config.seed))
     learner: Learner = build(config.learner, clip=clip, classes=splits.train.classes, generator=generator)
     learner.to(clip.device)
-    classifier = Classifier(clip, learner, config.text_pass, config.system.memory_gb)
+    classifier = Classifier(clip, learner, config.text_pass, float(config.system.memory_gb))
     targets = {name: classifier.bind(target.classes) for name, target in splits.targets.items()}
     base = classifier.bind(splits.train.classes)
     work = ImageSide(

@@ -68,7 +68,8 @@ class Tokens:
         """Renumbered tokens of shape (texts, longest); the end token keeps the highest number."""
         for text in texts:
             if text not in self.seen:
-                content = [self.tokenizer.sot_token_id, *self.tokenizer.encode(text), self.tokenizer.eot_token_id]
+                ids = self.tokenizer.encode(text)[: self.tokenizer.context_length - 2]
+                content = [self.tokenizer.sot_token_id, *ids, self.tokenizer.eot_token_id]
                 self.seen[text] = np.searchsorted(self.ids, content).tolist()
         rows = [self.seen[text] for text in texts]
         longest = max(len(row) for row in rows)

@@ -11,7 +11,7 @@ from promptcal.cli import _modules, main
 
 def test_help_lists_every_command(capsys):
     assert main([]) == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     for name, module in _modules().items():
         assert name in shown
         assert module.HELP in shown
@@ -24,7 +24,7 @@ def test_every_command_has_complete_help(command, capsys):
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
     assert f"promptcal {command}" in shown
-    assert "example" in shown or command in ("data",)
+    assert "xample" in shown or command in ("data",)
 
 
 def test_help_imports_nothing_heavy():

@@ -120,5 +120,10 @@ class PixelBatches:
         if self.views == 0:
             return centre_view(image, self.transform)
         return augmented_view(
-            image, self.transform, self.augment, view_seed=self.view_seed, key=path, view=epoch % self.views
+            image,
+            self.transform,
+            self.augment,
+            view_seed=self.view_seed,
+            key=self.images.digest(path),
+            view=epoch % self.views,
         )

@@ -162,3 +162,28 @@ def test_predictions_do_not_depend_on_the_batch(tiny_clip):
     np.testing.assert_allclose(np.linalg.norm(whole.image_features, axis=1), 1, rtol=1e-5)
     with pytest.raises(DataError, match="no images"):
         predict(bound, [], [], split="novel")
+
+
+def test_pixels_and_cached_features_are_the_same_views_in_the_same_order(tiny_clip, tmp_path):
+    from promptcal.data.features import FeatureCache
+    from promptcal.data.sources import ArrayImages
+    from promptcal.data.views import Augment
+    from promptcal.training.images import ImageSide
+    from promptcal.types import Task
+
+    pixels = np.random.default_rng(0).integers(0, 256, size=(9, 40, 36, 3), dtype=np.uint8)
+    samples = tuple(Sample(f"{i}", i % 3) for i in range(9))
+    images = ArrayImages(pixels, {sample.path: row for row, sample in enumerate(samples)})
+    task = Task("t", CLASSES, samples, (), samples, images)
+    settings = Training(epochs=3, batch_size=4)
+
+    def batches(prompted):
+        side = ImageSide(tiny_clip, images, Augment(), "w", FeatureCache(tmp_path), prompted, quiet=True)
+        return side.batches(task, settings, Features(), seed=5)
+
+    for epoch in range(3):
+        for fresh, cached in zip(batches(True).epoch(epoch), batches(False).epoch(epoch), strict=True):
+            assert torch.equal(fresh.labels, cached.labels)
+            with torch.no_grad():
+                encoded = tiny_clip.encode_image(fresh.pixels)
+            torch.testing.assert_close(encoded, cached.features, rtol=1e-4, atol=1e-5)
