@@ -89,7 +89,7 @@ class Scored:
 
     @cached_property
     def softmax_probs(self) -> Float[np.ndarray, "n C"]:
-        """What tools that take logits see: the softmax of float32 logits, else of the logarithms of the probabilities."""
+        """What tools that take logits see: the softmax of float32 logits, else of log-probabilities."""
         given = self.logits
         logits = np.log(np.maximum(self.probs, 1e-38)) if given is None else given.astype(np.float32)
         table: np.ndarray = logits - logits.max(axis=1, keepdims=True)

@@ -10,7 +10,6 @@ from scipy.stats import norm as normal
 from promptcal.metrics.bins import Binning, bin_sums, debiased_l2_squared, width_bins
 from promptcal.metrics.inputs import top_label
 from promptcal.metrics.noise import calibrated_outcomes
-from promptcal.metrics.smooth import cosine_sums, integral, smoothed
 
 LEVEL = 0.95
 TEST_REPLICATES = 999
@@ -76,47 +75,26 @@ def l2_interval(
     return Interval(float(np.sqrt(low)), float(np.sqrt(high)), kind)
 
 
-def l1_interval(
-    confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], binning: Binning, level: float = LEVEL
+def convex_interval(
+    residual: Float[np.ndarray, " n"], value: float, sign: float | None = None, level: float = LEVEL
 ) -> Interval:
-    """Bounds of the l1 calibration error (ECE) over given bins, from |mean gap| <= l1 error <= l2 error.
+    """Bounds of an error that is a convex function of mean residuals c - y: ECE, its one-sided parts, smooth ECE.
 
-    Below: the lower bound of |mean confidence - accuracy|, by the normal approximation; above: the upper bound of the
-    l2 error; each errs with probability (1 - level)/2. Tight where the model errs to one side, wide where to both.
+    Such a plug-in value is on average too large and never below |mean residual|, so the truth lies, each side failing
+    with probability (1 - level)/2, between the normal lower bound of |mean residual| and value + z·sqrt((mean of
+    squared residuals - value²)/n). Tight where the model errs to one side, wide where it errs to both.
+
+    Args:
+        residual: confidence minus outcome.
+        value: the plug-in value.
+        sign: +1 or -1 where only over- or underconfidence counts.
+        level: how often the bounds are to hold.
     """
-    gap = confidence - outcome
-    z = float(normal.ppf(0.5 + level / 2.0))
-    low = max(0.0, abs(float(gap.mean())) - z * float(gap.std()) / float(np.sqrt(len(gap))))
-    high = max(low, l2_interval(confidence, outcome, binning, level).high)
-    return Interval(low, high, "mean gap below, debiased l2 above")
-
-
-def smooth_interval(
-    confidence: Float[np.ndarray, " n"],
-    outcome: Float[np.ndarray, " n"],
-    value: float,
-    bandwidth: float,
-    *,
-    level: float = LEVEL,
-    replicates: int = 200,
-    seed: int = 0,
-) -> Interval:
-    """Bounds of smooth ECE at its bandwidth: the value ± the bootstrap quantile of the smoothed residual's error.
-
-    |smECE(sample) - smECE(truth)| is at most the integral of |r_sample - r_truth|, whose quantile is that of the
-    integral of |r_resample - r_sample|; a bound that also holds where the model is calibrated.
-    """
-    order = np.lexsort((outcome, confidence))
-    confidence, outcome = confidence[order], outcome[order]
-    n, generator = len(outcome), np.random.default_rng(seed)
-    centre = cosine_sums(confidence, confidence - outcome, 500, terms=1) / n
-    errors = np.empty(replicates)
-    for replicate in range(replicates):
-        times = generator.multinomial(n, np.full(n, 1.0 / n)).astype(np.float64)
-        drawn = cosine_sums(confidence, times * (confidence - outcome), 500, terms=1) / n
-        errors[replicate] = integral(np.abs(smoothed(drawn - centre, np.asarray(bandwidth))))
-    reach = float(np.quantile(errors, level))
-    return Interval(max(0.0, value - reach), min(1.0, value + reach), "bootstrap of the smoothed residual")
+    n, z, mean = len(residual), float(normal.ppf(0.5 + level / 2.0)), float(residual.mean())
+    below = z * float(residual.std()) / float(np.sqrt(n))
+    above = z * float(np.sqrt(max(0.0, float((residual**2).mean()) - value**2) / n))
+    least = (abs(mean) if sign is None else sign * mean) - below
+    return Interval(max(0.0, least), min(1.0, value + above), "mean gap below, plug-in above")
 
 
 def basic_bootstrap(

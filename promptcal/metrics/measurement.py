@@ -6,30 +6,28 @@ from dataclasses import replace
 import numpy as np
 
 from promptcal.errors import ConfigError, unknown
-from promptcal.metrics.bins import Binning, BinSums, debiased_l2_squared, l1, l2, width_bins
+from promptcal.metrics.bins import Binning, BinSums, debiased_l2_squared, l1, l2, over, under, width_bins
 from promptcal.metrics.contract import Measurement, Metric, Scored, TopLabelPredictions, score
 from promptcal.metrics.intervals import (
     Interval,
     basic_bootstrap,
-    l1_interval,
+    convex_interval,
     l2_interval,
     mean_interval,
     outcome_test,
-    smooth_interval,
     squared_l2_interval,
 )
 from promptcal.metrics.noise import binned_floors, smooth_floor
 from promptcal.metrics.presets import ON_REQUEST, PRESETS
-from promptcal.metrics.smooth import smooth_error
 from promptcal.types import Predictions
 
-BinnedInterval = Callable[[np.ndarray, np.ndarray, Binning], Interval]
-BINNED_INTERVALS: dict[Callable[[BinSums], np.ndarray], BinnedInterval] = {
-    l1: l1_interval,
-    l2: l2_interval,
+CONVEX: dict[Callable[[BinSums], np.ndarray], float | None] = {l1: None, over: 1.0, under: -1.0}
+"""The binned errors with a convex interval, and the sign of the gaps that count."""
+SQUARED: dict[Callable[[BinSums], np.ndarray], Callable[[np.ndarray, np.ndarray, Binning], Interval]] = {
     debiased_l2_squared: squared_l2_interval,
+    l2: l2_interval,
 }
-"""Which binned errors have an interval with honest coverage."""
+"""The binned errors with an interval from the debiased l2 estimate."""
 
 
 def measure(
@@ -96,11 +94,15 @@ def _interval(metric: Metric, scored: Scored, value: float | None) -> Interval |
         return None
     if metric.rows is not None:
         return mean_interval(metric.rows(scored))
-    if metric.binned is not None:
-        interval = BINNED_INTERVALS.get(metric.binned.reduce)
-        return interval and interval(scored.confidence, scored.correct, metric.binned.binning)
+    residual = scored.confidence - scored.correct
     if metric.name == "smooth_ece":
-        return smooth_interval(scored.confidence, scored.correct, *smooth_error(scored.confidence, scored.correct))
+        return convex_interval(residual, value)
+    if metric.binned is not None:
+        reduce, binning = metric.binned.reduce, metric.binned.binning
+        if reduce in CONVEX:
+            return convex_interval(residual, value, CONVEX[reduce])
+        interval = SQUARED.get(reduce)
+        return interval and interval(scored.confidence, scored.correct, binning)
     if metric.resample:
         ordered = scored.take(np.lexsort((scored.labels, scored.predicted, scored.confidence)))
         return basic_bootstrap(lambda rows: metric.value(ordered.take(rows)), len(scored), value)
