@@ -5,11 +5,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms import functional as tv
 
 from promptcal.errors import ConfigError
 from promptcal.models.clip import ImageTransform
@@ -47,11 +46,20 @@ def centre_view(image: Image.Image, transform: ImageTransform) -> Float[Tensor, 
 
     Returns:
         Pixels [3, size, size], float32, channels normalised.
+
+    Raises:
+        ConfigError: a model that wants its images resized in another way.
     """
-    size = transform.size
-    target = [size] if transform.resize == "shortest" else [size, size]
-    resized = tv.resize(image.convert("RGB"), target, interpolation=InterpolationMode(transform.interpolation))
-    return _normalised(tv.center_crop(resized, [size, size]), transform)
+    if transform.resize not in ("shortest", "squash"):
+        raise ConfigError(f"images cannot be resized by '{transform.resize}'; only shortest and squash are known.")
+    image, size = image.convert("RGB"), transform.size
+    width, height = size, size
+    if transform.resize == "shortest":
+        shorter = min(image.size)
+        width, height = (int(size * side / shorter) for side in image.size)
+    resized = image.resize((width, height), _filter(transform))
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    return _normalised(resized.crop((left, top, left + size, top + size)), transform)
 
 
 def augmented_view(
@@ -79,11 +87,9 @@ def augmented_view(
     rng = view_rng(view_seed, key, view)
     top, left, height, width = crop_box(image.height, image.width, augment, rng)
     flipped = rng.random() < augment.flip
-    size = transform.size
-    crop = tv.resized_crop(
-        image, top, left, height, width, [size, size], interpolation=InterpolationMode(transform.interpolation)
-    )
-    return _normalised(tv.hflip(crop) if flipped else crop, transform)
+    crop = image.crop((left, top, left + width, top + height))
+    crop = crop.resize((transform.size, transform.size), _filter(transform))
+    return _normalised(crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flipped else crop, transform)
 
 
 def crop_box(height: int, width: int, augment: Augment, rng: np.random.Generator) -> tuple[int, int, int, int]:
@@ -108,5 +114,10 @@ def view_rng(view_seed: int, key: str, view: int) -> np.random.Generator:
 
 
 def _normalised(image: Image.Image, transform: ImageTransform) -> Tensor:
-    pixels: Tensor = tv.normalize(tv.to_tensor(image), list(transform.mean), list(transform.std))
-    return pixels
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().float() / 255
+    mean, std = (torch.tensor(values)[:, None, None] for values in (transform.mean, transform.std))
+    return (pixels - mean) / std
+
+
+def _filter(transform: ImageTransform) -> Image.Resampling:
+    return Image.Resampling.BILINEAR if transform.interpolation == "bilinear" else Image.Resampling.BICUBIC

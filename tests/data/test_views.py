@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from promptcal.data.views import Augment, augmented_view, centre_view, crop_box, view_rng
+from promptcal.errors import ConfigError
 from promptcal.models.clip import ImageTransform
 
 
@@ -34,6 +35,11 @@ def test_the_centre_view_is_open_clips_evaluation_transform(size, transform):
     ours = centre_view(image, transform)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours, theirs(image), rtol=0, atol=1e-6)
+
+
+def test_an_unknown_way_to_resize_is_refused():
+    with pytest.raises(ConfigError, match="resized by 'longest'"):
+        centre_view(picture(8, 8), ImageTransform(8, resize="longest"))
 
 
 def test_grey_images_have_three_channels():
