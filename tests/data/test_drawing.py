@@ -64,7 +64,6 @@ def test_glyphs_draw_and_differ() -> None:
         (("crimson", "solid", "circle"), {}, "Unknown colour 'crimson'"),
         (("red", "plaid", "circle"), {}, "Unknown pattern 'plaid'"),
         (("red", "solid", "sphere"), {}, "Unknown shape 'sphere'"),
-        (("red", "solid", "circle"), {"style": "cubist"}, "Unknown style 'cubist'"),
         (("red", "solid", "circle"), {"severity": 6}, "Severity 6 is out of range"),
     ],
 )

@@ -26,9 +26,10 @@ _CONTRAST: Final = (1.0, 0.94, 0.88, 0.81, 0.74, 0.66)
 
 def _grid(size: int, angle: float = 0.0) -> tuple[Canvas, Canvas]:
     """Two (size, size) arrays: pixel coordinates along and across a direction, in units of the image side."""
-    axis = (np.arange(size, dtype=np.float32) + 0.5) / size - 0.5
+    axis: Canvas = ((np.arange(size) + 0.5) / size - 0.5).astype(np.float32)
     cosine, sine = np.float32(np.cos(angle)), np.float32(np.sin(angle))
-    return axis[None, :] * cosine + axis[:, None] * sine, axis[:, None] * cosine - axis[None, :] * sine
+    along, across = axis[None, :] * cosine + axis[:, None] * sine, axis[:, None] * cosine - axis[None, :] * sine
+    return along.astype(np.float32), across.astype(np.float32)
 
 
 def random_colour(rng: np.random.Generator, away_from: Colour | None = None, distance: float = 0.45) -> Colour:
@@ -179,7 +180,8 @@ def named_colour(name: str, rng: np.random.Generator, jitter: float = 0.06) -> C
     """The RGB value of a colour name, moved a little at random."""
     index = list(COLOUR_VALUES).index(name)
     noise = rng.uniform(-jitter, jitter, 3).astype(np.float32)
-    return np.clip(_COLOURS[index] + noise, 0, 1).astype(np.float32)
+    colour: Colour = np.clip(_COLOURS[index] + noise, 0, 1).astype(np.float32)
+    return colour
 
 
 def _to_bytes(colour: Colour) -> tuple[int, int, int]:

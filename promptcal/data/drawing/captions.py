@@ -81,10 +81,10 @@ def _glyph_thing(facts: Facts, stated: Facts, rng: np.random.Generator) -> str:
     character = CHARACTERS[facts[CHARACTER]]
     if character.isdigit():
         word = DIGIT_NAMES[int(character)]
-        forms = (word, word, word, f"number {word}", f"digit {word}", f'digit "{character}"', f"number {character}")
+        forms = [word, word, word, f"number {word}", f"digit {word}", f'digit "{character}"', f"number {character}"]
     else:
         case = "capital" if facts[CASE] == UPPER else "small"
-        forms = (f"letter {character}", f'letter "{character}"', f"{case} letter {character}", f"{case} {character}")
+        forms = [f"letter {character}", f'letter "{character}"', f"{case} letter {character}", f"{case} {character}"]
     choice = int(rng.integers(len(forms)))
     if not character.isdigit() and choice >= 2:
         stated[CASE] = facts[CASE]

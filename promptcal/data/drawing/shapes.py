@@ -24,7 +24,7 @@ _OVERSAMPLING: Final = 4
 
 def _regular(corners: int, start: float, radius: float = 1.0) -> Points:
     angles = start + 2 * np.pi * np.arange(corners) / corners
-    return radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    return np.asarray(radius * np.stack([np.cos(angles), np.sin(angles)], axis=1))
 
 
 def _star() -> Points:
@@ -54,7 +54,7 @@ def _moon() -> Points:
             np.stack([centre + radius * np.cos(inner), radius * np.sin(inner)], axis=1),
         ]
     )
-    return points + np.array([0.15, 0.0])
+    return np.asarray(points + np.array([0.15, 0.0]))
 
 
 def _drop() -> Points:
