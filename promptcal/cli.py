@@ -5,6 +5,7 @@ Errors that a person can mend are one sentence on standard error and exit code 2
 
 import argparse
 import importlib
+import logging
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if parsed.command is None:
         parser.print_help()
         return 0
+    logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     try:
         return int(modules[parsed.command].run(parsed))
     except PromptcalError as error:

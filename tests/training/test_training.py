@@ -12,8 +12,8 @@ from promptcal.losses.cross_entropy import CrossEntropy
 from promptcal.losses.margin import MarginMeanVariance
 from promptcal.losses.moments import TextMoments
 from promptcal.models.classifier import Classifier
-from promptcal.training.batches import FeatureBatches, epoch_order
 from promptcal.precision import autocast
+from promptcal.training.batches import FeatureBatches, epoch_order
 from promptcal.training.loop import fit
 from promptcal.training.predict import predict
 from promptcal.training.settings import Features, Training
