@@ -26,8 +26,9 @@ class Affine(NamedTuple):
 
     def __call__(self, inputs: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n C"]:
         """The logits of each row."""
-        turned: np.ndarray = inputs * self.weight if self.weight.ndim == 1 else inputs @ self.weight.T
-        return turned + self.bias
+        turned = inputs * self.weight if self.weight.ndim == 1 else inputs @ self.weight.T
+        logits: np.ndarray = turned + self.bias
+        return logits
 
 
 def fit_diagonal(inputs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Affine:
@@ -62,7 +63,7 @@ def best_penalty(inputs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]
 
 
 def _fit(inputs: np.ndarray, labels: np.ndarray, start: Affine, penalty: float) -> Affine:
-    """L-BFGS in variables divided by the root of their curvature at the start, without which it needs far more steps."""
+    """L-BFGS in variables times the root of their curvature at the start, which saves most of the steps."""
     n, classes = inputs.shape
     full = start.weight.ndim == 2
     off_diagonal = 1.0 - np.eye(classes)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from promptcal.calibrators.rewrite import log_clipped
+from promptcal.calibrators.rewrite import log_probs
 from promptcal.errors import DataError, NotFitted
 from promptcal.metrics.inputs import check_labels
 from promptcal.types import Predictions
@@ -105,7 +105,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             MissingField: the predictions lack a field that ``needs`` names.
         """
         if not isinstance(predictions, Predictions):
-            return log_clipped(self.predict_proba(predictions))
+            return log_probs(self._of_array(predictions))
         self._check_fitted()
         self._check_classes(predictions)
         seen = self.rows_seen(predictions)
@@ -125,14 +125,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, predictions: Predictions | np.ndarray) -> Float[np.ndarray, "n C"]:
         """The calibrated probabilities [n, C]; each row sums to one."""
-        self._check_fitted()
         if isinstance(predictions, Predictions):
             return self.transform(predictions).probs()
+        return self._of_array(predictions).probs()
+
+    def _of_array(self, predictions: np.ndarray) -> Predictions:
+        """The calibrated predictions of an array of logits, which has the classes of the fit if it has as many."""
+        self._check_fitted()
         known = _as_predictions(predictions, np.zeros(len(predictions), dtype=np.int64))
         if hasattr(self, "classes_") and len(known.classes) == len(self.classes_):
             known = known.replace(classes=tuple(map(str, self.classes_)))
         self._check_classes(known)
-        return self.apply(known).probs()
+        return self.apply(known)
 
     def predict(self, predictions: Predictions | np.ndarray) -> Int[np.ndarray, " n"]:
         """The index of the most probable class of each row (the first of equals)."""

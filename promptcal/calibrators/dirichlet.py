@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from promptcal.calibrators.affine import Affine, best_penalty, fit_full
 from promptcal.calibrators.contract import Calibrator
-from promptcal.calibrators.rewrite import log_clipped, replace_logits
+from promptcal.calibrators.rewrite import log_probs, replace_logits
 from promptcal.config import register
 from promptcal.types import Predictions
 
@@ -13,7 +13,7 @@ from promptcal.types import Predictions
 class Dirichlet(Calibrator):
     """z' = W ln p + b minimising mean NLL + λ·(sum of W_kj², k ≠ j, / (C(C - 1)) + mean of b²).
 
-    Probabilities are clipped at the float64 epsilon before the logarithm.
+    ln p is the log-softmax of the logits; probabilities that an earlier map has set are clipped at the float64 epsilon.
 
     Args:
         penalty: λ. None: where the NLL of three-fold cross-validation on the fitting split stops falling, from
@@ -40,12 +40,12 @@ class Dirichlet(Calibrator):
         self.penalty = penalty
 
     def _learn(self, predictions: Predictions) -> None:
-        logs, labels = log_clipped(predictions.probs()), predictions.labels
+        logs, labels = log_probs(predictions), predictions.labels
         self.penalty_ = best_penalty(logs, labels) if self.penalty is None else self.penalty
         self.weight_, self.bias_ = fit_full(logs, labels, self.penalty_)
 
     def _move(self, predictions: Predictions) -> Predictions:
-        return replace_logits(predictions, Affine(self.weight_, self.bias_)(log_clipped(predictions.probs())))
+        return replace_logits(predictions, Affine(self.weight_, self.bias_)(log_probs(predictions)))
 
     def _found(self) -> str:
         return f"penalty {self.penalty_:g}"

@@ -13,6 +13,8 @@ from promptcal.types import Predictions
 class MatrixScaling(Calibrator):
     """z' = W z + b minimising mean NLL + λ·(sum of W_kj², k ≠ j, / (C(C - 1)) + mean of b²).
 
+    A constant added to all logits of a row matters to this map, as it does not to a softmax; see ``dirichlet``.
+
     Args:
         penalty: λ. None: where the NLL of three-fold cross-validation on the fitting split stops falling, from
             10,000 down by factors of ten to 0.01.

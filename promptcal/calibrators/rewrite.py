@@ -2,6 +2,7 @@
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import log_softmax
 
 from promptcal.errors import NumericalError
 from promptcal.metrics.proper import SMALLEST
@@ -14,15 +15,16 @@ def current_logits(predictions: Predictions) -> Float[np.ndarray, "n C"]:
     They are divided by the temperature where there is one; where an earlier map has set probabilities, they are its
     log-probabilities (clipped at the float64 epsilon).
     """
-    if predictions.probabilities is not None:
-        return log_clipped(predictions.probabilities)
-    return predictions.calibrated_logits
+    if predictions.probabilities is None:
+        return predictions.calibrated_logits
+    logs: np.ndarray = np.log(np.maximum(predictions.probabilities.astype(np.float64), SMALLEST))
+    return logs
 
 
-def log_clipped(probs: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n C"]:
-    """Log-probabilities in float64, with probabilities below the float64 epsilon raised to it."""
-    result: np.ndarray = np.log(np.maximum(probs.astype(np.float64), SMALLEST))
-    return result
+def log_probs(predictions: Predictions) -> Float[np.ndarray, "n C"]:
+    """The float64 logarithm of ``predictions.probs()``, from logits where there are logits."""
+    logs: np.ndarray = log_softmax(current_logits(predictions), axis=1)
+    return logs
 
 
 def divide_rows(predictions: Predictions, factor: Float[np.ndarray, " n"] | float) -> Predictions:
@@ -30,7 +32,8 @@ def divide_rows(predictions: Predictions, factor: Float[np.ndarray, " n"] | floa
     if predictions.probabilities is not None:
         predictions = replace_logits(predictions, current_logits(predictions))
     old = 1.0 if predictions.temperature is None else predictions.temperature.astype(np.float64)
-    temperature = np.broadcast_to(old * np.asarray(factor, dtype=np.float64), predictions.labels.shape).copy()
+    with np.errstate(over="ignore"):
+        temperature = np.broadcast_to(old * np.asarray(factor, dtype=np.float64), predictions.labels.shape).copy()
     _refuse_strange(np.isfinite(temperature) & (temperature > 0), "temperature")
     return predictions.replace(temperature=temperature)
 

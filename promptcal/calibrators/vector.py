@@ -13,6 +13,8 @@ from promptcal.types import Predictions
 class VectorScaling(Calibrator):
     """z'_k = w_k·z_k + b_k with the w, b of least mean NLL (convex; L-BFGS from w = 1, b = 0, no penalty).
 
+    A constant added to all logits of a row matters to this map, as it does not to a softmax.
+
     Attributes:
         weight_: w, [C].
         bias_: b, [C].
