@@ -1,7 +1,7 @@
 """What the command line says: lines to standard output, progress to standard error."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -24,3 +24,9 @@ def progress(items: Iterable[Item], label: str, *, total: int | None = None, qui
     from tqdm import tqdm
 
     yield from tqdm(items, desc=label, total=total, disable=quiet, leave=False, dynamic_ncols=True, mininterval=0.5)
+
+
+def columns(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as text, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

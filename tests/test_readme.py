@@ -37,7 +37,8 @@ def workplace(tmp_path_factory) -> Path:
             labels = np.load(place / "a.npz")["labels"]
         np.savez(place / f"{name}.npz", logits=logits, labels=labels)
     Image.fromarray(rng.integers(0, 256, size=(40, 40, 3), dtype=np.uint8)).save(place / "photo.png")
-    words = ["method=coop", "training.epochs=1", "features.views=1", "shots=2", f"runs={place}/runs", "system.cache=null"]
+    quick = ["training.epochs=1", "features.views=1", "shots=2", "system.cache=null"]
+    words = ["method=coop", *quick, f"runs={place}/runs"]
     run = experiment.run(compose(words), quiet=True)
     run.path.rename(place / "my_run")
     return place

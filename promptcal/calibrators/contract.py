@@ -189,8 +189,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"there are no rows to calibrate{_of(predictions)}.")
         tables = {"logits": predictions.logits}
         tables |= {field: predictions.require(field) for field in sorted(self.needs)}
-        if predictions.temperature is not None:
-            tables["temperature"] = predictions.temperature
+        current = {"temperature": predictions.temperature, "probabilities": predictions.probabilities}
+        tables |= {field: table for field, table in current.items() if table is not None}
         for field, table in tables.items():
             finite = np.isfinite(table).reshape(len(table), -1).all(axis=1)
             if not finite.all():

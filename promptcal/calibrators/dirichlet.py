@@ -13,7 +13,7 @@ from promptcal.types import Predictions
 class Dirichlet(Calibrator):
     """z' = W ln p + b minimising mean NLL + λ·(sum of W_kj², k ≠ j, / (C(C - 1)) + mean of b²).
 
-    ln p is the log-softmax of the logits; probabilities that an earlier map has set are clipped at the float64 epsilon.
+    ln p is the log-softmax of the logits; probabilities that an earlier map has set are clipped at 1.2e-38.
 
     Args:
         penalty: λ. None: where the NLL of three-fold cross-validation on the fitting split stops falling, from

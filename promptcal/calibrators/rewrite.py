@@ -5,15 +5,17 @@ from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
 from promptcal.errors import NumericalError
-from promptcal.metrics.proper import SMALLEST
 from promptcal.types import Predictions
+
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""Where a probability is clipped before its logarithm: below it, a float32 softmax says zero."""
 
 
 def current_logits(predictions: Predictions) -> Float[np.ndarray, "n C"]:
     """The float64 logits whose softmax the predictions stand for now.
 
     They are divided by the temperature where there is one; where an earlier map has set probabilities, they are its
-    log-probabilities (clipped at the float64 epsilon).
+    log-probabilities (clipped at 1.2e-38).
     """
     if predictions.probabilities is None:
         return predictions.calibrated_logits

@@ -49,7 +49,7 @@ def base_to_novel(
         raise ConfigError(f"unknown protocol.test '{test}'; choose split or undrawn.")
     if test == "undrawn" and calibration_split == "full_val":
         raise ConfigError(
-            "protocol.test=undrawn tests on validation images that calibration.split=full_val fits on; change one of them."
+            "protocol.test=undrawn tests on validation images that calibration.split=full_val fits on; change one."
         )
     drawn = few_shot(task, shots, seed, test="undrawn" if test == "undrawn" else "split")
     if calibration_split == "full_val":

@@ -19,9 +19,9 @@ class MaPLe(Learner):
     """Multi-modal prompts: n tokens at the input and before each of the first J blocks, coupled across the towers.
 
     Text: the first n words of ``init`` become the context and the rest stays fixed, so that ``a photo of a`` with n = 2
-    gives [ctx, ctx] "of a NAME."; before block i = 1 … J−1 tokens P_i, N(0, 0.02²), replace the context. Image: F(ctx)
-    is appended after CLS and patches, and F_i(P_i) replaces it before block i; F maps the text width to the image width,
-    and the J − 1 maps F_i start as copies of one. Blocks from J on propagate what is there.
+    gives [ctx, ctx] "of a NAME."; before block i = 1 … J−1 tokens P_i, N(0, 0.02²), replace the context. Image:
+    F(ctx) is appended after CLS and patches, and F_i(P_i) replaces it before block i; F maps the text width to the
+    image width, and the J − 1 maps F_i start as copies of one. Blocks from J on propagate what is there.
 
     Args:
         clip: the frozen model; its image tower must have tokens. J is at most the depth of either tower.
@@ -31,11 +31,12 @@ class MaPLe(Learner):
         init: words to start from and to keep; empty = N(0, 0.02²) and no fixed words.
 
     Raises:
-        ConfigError: an image tower without tokens, a depth below 1, or a word among the first n that is no single token.
+        ConfigError: an image tower without tokens, a depth below 1, or one of the first n words that is no single
+            token.
 
     References:
         Khattak, Rasheed, Maaz, Khan, Khan, "MaPLe: Multi-modal Prompt Learning", CVPR 2023, arXiv 2210.03117.
-        Deviation: float32 throughout, where the released code rounds prompts to float16; widths and depth from the model.
+        Deviation: float32 throughout, where the released code rounds prompts to float16; widths are the model's.
     """
 
     learns_text = True

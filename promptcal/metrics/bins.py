@@ -54,51 +54,43 @@ class BinSums:
 
 def l1(sums: BinSums) -> np.ndarray:
     """The weighted mean of the absolute gaps."""
-    result: np.ndarray = (sums.weight * np.abs(sums.gap)).sum(axis=-1)
-    return result
+    return np.asarray((sums.weight * np.abs(sums.gap)).sum(axis=-1))
 
 
 def l2(sums: BinSums) -> np.ndarray:
     """The root of the weighted mean of the squared gaps."""
-    result: np.ndarray = np.sqrt((sums.weight * sums.gap**2).sum(axis=-1))
-    return result
+    return np.asarray(np.sqrt((sums.weight * sums.gap**2).sum(axis=-1)))
 
 
 def maximum(sums: BinSums) -> np.ndarray:
     """The largest absolute gap, unweighted."""
-    result: np.ndarray = np.abs(sums.gap).max(axis=-1)
-    return result
+    return np.asarray(np.abs(sums.gap).max(axis=-1))
 
 
 def weighted_maximum(sums: BinSums) -> np.ndarray:
     """The largest absolute gap times its share of the samples."""
-    result: np.ndarray = (sums.weight * np.abs(sums.gap)).max(axis=-1)
-    return result
+    return np.asarray((sums.weight * np.abs(sums.gap)).max(axis=-1))
 
 
 def average(sums: BinSums) -> np.ndarray:
     """The unweighted mean absolute gap of the bins that are not empty."""
-    result: np.ndarray = np.abs(sums.gap).sum(axis=-1) / np.count_nonzero(sums.count, axis=-1)
-    return result
+    return np.asarray(np.abs(sums.gap).sum(axis=-1) / np.count_nonzero(sums.count, axis=-1))
 
 
 def over(sums: BinSums) -> np.ndarray:
     """The weighted sum of the positive gaps."""
-    result: np.ndarray = (sums.weight * np.maximum(sums.gap, 0.0)).sum(axis=-1)
-    return result
+    return np.asarray((sums.weight * np.maximum(sums.gap, 0.0)).sum(axis=-1))
 
 
 def under(sums: BinSums) -> np.ndarray:
     """The weighted sum of the negative gaps, as a positive number."""
-    result: np.ndarray = (sums.weight * np.maximum(-sums.gap, 0.0)).sum(axis=-1)
-    return result
+    return np.asarray((sums.weight * np.maximum(-sums.gap, 0.0)).sum(axis=-1))
 
 
 def debiased_l2_squared(sums: BinSums) -> np.ndarray:
     """The weighted mean of squared gaps, each less A(1 - A)/(n_b - 1); it may be negative."""
     bias = sums.accuracy * (1.0 - sums.accuracy) / np.maximum(sums.count - 1.0, 1.0)
-    result: np.ndarray = (sums.weight * (sums.gap**2 - bias)).sum(axis=-1)
-    return result
+    return np.asarray((sums.weight * (sums.gap**2 - bias)).sum(axis=-1))
 
 
 NORMS: dict[str, Callable[[BinSums], np.ndarray]] = {"l1": l1, "l2": l2, "max": maximum}

@@ -88,8 +88,8 @@ def smoothed(coefficients: Float[np.ndarray, "*r K"], bandwidth: Float[np.ndarra
 
 def integral(values: Float[np.ndarray, "*r K"]) -> Float[np.ndarray, "*r"]:
     """The trapezoid integral over [0, 1] of a function given at equal steps."""
-    result: np.ndarray = (values.sum(axis=-1) - 0.5 * (values[..., 0] + values[..., -1])) / (values.shape[-1] - 1)
-    return result
+    ends = 0.5 * (values[..., 0] + values[..., -1])
+    return np.asarray((values.sum(axis=-1) - ends) / (values.shape[-1] - 1))
 
 
 def fixed_point(
@@ -99,7 +99,7 @@ def fixed_point(
     low = np.full(coefficients.shape[:-1], DAMPING / (np.pi * (coefficients.shape[-1] - 1)))
     high = np.ones(coefficients.shape[:-1])
     for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
+        middle = np.asarray(0.5 * (low + high))
         above = integral(np.abs(smoothed(coefficients, middle))) > middle
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return integral(np.abs(smoothed(coefficients, low))), low

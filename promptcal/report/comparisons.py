@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from promptcal.metrics.comparison import holm
 from promptcal.report.resampling import Measured, basic_interval, clusters, mean_over_runs
 from promptcal.report.results import Number, Row
 
@@ -31,7 +32,7 @@ class Difference:
         value: the mean difference.
         low: lower end of its 95 % interval (over data sets: the smallest difference).
         high: upper end (over data sets: the largest).
-        p: two-sided p-value; 1 where a single run leaves nothing to say of the method.
+        p: two-sided p-value; None where a single run leaves nothing to say of the method.
         adjusted: p after Holm's correction over the pairs of a table.
     """
 
@@ -41,8 +42,8 @@ class Difference:
     value: float
     low: float
     high: float
-    p: float
-    adjusted: float = 1.0
+    p: float | None = None
+    adjusted: float | None = None
 
     @property
     def identical(self) -> bool:
@@ -56,7 +57,7 @@ def paired(first: Row, second: Row, number: Number, ours: Measured, theirs: Meas
     d/sd is taken as a t variate: d is the mean difference less the bias that the bootstrap shows, sd the standard
     deviation of the resampled difference. Its variance has a part from the runs (k - 1 degrees of freedom for k
     clusters) and a part from the images (very many): Satterthwaite's rule joins them, so that two runs that happen to
-    agree do not make a small p-value. One cluster gives p = 1: it cannot tell a method from its luck.
+    agree do not make a small p-value. One cluster gives none: it cannot tell a method from its luck.
 
     Satterthwaite, "An Approximate Distribution of Estimates of Variance Components", Biometrics Bulletin 1946.
     """
@@ -71,7 +72,7 @@ def paired(first: Row, second: Row, number: Number, ours: Measured, theirs: Meas
     cluster = clusters(shared)
     k = int(cluster.max()) + 1
     if k == 1 or spread == 0.0:
-        return Difference(first, second, number, value, low, high, 1.0)
+        return Difference(first, second, number, value, low, high)
     between = float((np.bincount(cluster, values) / np.bincount(cluster)).var(ddof=1)) / k
     freedom = (k - 1) * spread**4 / between**2 if between > 0 else np.inf
     centred = 2 * value - float(resampled.mean())
@@ -89,30 +90,16 @@ def over_data_sets(table: Mapping[Row, Float[np.ndarray, " data_sets"]], number:
         values = table[first] - table[second]
         if len(values) < FEWEST_DATA_SETS:
             return []
-        p = float(stats.wilcoxon(values).pvalue) if values.any() else 1.0
+        p = float(stats.wilcoxon(values).pvalue) if values.any() else None
         bounds = float(values.min()), float(values.max())
         found.append(Difference(first, second, number, float(values.mean()), *bounds, p))
     return adjust(found)
 
 
 def adjust(differences: Sequence[Difference]) -> list[Difference]:
-    """Holm's correction over the pairs that differ at all."""
-    adjusted = iter(holm(np.array([one.p for one in differences if not one.identical])).tolist())
-    return [one if one.identical else replace(one, adjusted=next(adjusted)) for one in differences]
-
-
-def holm(p: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """Holm's adjusted p-values: the i-th smallest times (m - i + 1), made monotone, at most 1.
-
-    Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 1979.
-
-    >>> holm(np.array([0.01, 0.04, 0.03])).round(3).tolist()
-    [0.03, 0.06, 0.06]
-    """
-    order = np.argsort(p, kind="stable")
-    adjusted = np.empty(len(p))
-    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
-    return adjusted
+    """Holm's correction over the pairs that were tested."""
+    adjusted = iter(holm(np.array([one.p for one in differences if one.p is not None])).tolist())
+    return [one if one.p is None else replace(one, adjusted=next(adjusted)) for one in differences]
 
 
 def best(values: Mapping[Row, float], better: str) -> Row:
@@ -132,5 +119,6 @@ def supported(values: Mapping[Row, float], differences: Sequence[Difference], be
     }
     same = {row for row, pair in against.items() if pair.identical}
     others = set(values) - same - {top}
-    beaten = {row for row in others if row in against and against[row].adjusted <= ALPHA}
+    known = {row: against[row].adjusted for row in others if row in against}
+    beaten = {row for row, adjusted in known.items() if adjusted is not None and adjusted <= ALPHA}
     return frozenset({top, *same}) if others and beaten == others else frozenset()

@@ -8,7 +8,7 @@ METRICS_NOTE = (
 )
 PANELS_NOTE = (
     "Reliability diagrams of the images of all runs together, before any calibrator. Blue: accuracy in each of 15 bins "
-    "of confidence; red: from there to the bin's mean confidence; above: images in a bin; empty bins are blank. The ECE "
+    "of confidence; red: from there to the bin's mean confidence; above: images in it; empty bins are blank. The ECE "
     "in a panel is that of the pooled images, as a fraction."
 )
 

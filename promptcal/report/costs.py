@@ -19,7 +19,7 @@ def runs_table(results: Results, samples: Mapping[str, Samples]) -> Table:
         lines += [] if label == above else [Line(label, 0, ())]
         lines.append(Line(_draw(run), 1, _cells(run, samples[run.name])))
         above = label
-    columns = tuple(Column(Number("", ""), "", heading) for heading in HEADINGS)
+    columns = tuple(Column(Number("", ""), "", heading, words=heading == HEADINGS[-1]) for heading in HEADINGS)
     return Table("What was run", "Every run, what it cost and what was fitted after training", columns, tuple(lines))
 
 
@@ -38,7 +38,7 @@ def _cells(run: Run, samples: Samples) -> tuple[Cell, ...]:
         _seconds(info.get("seconds")),
         f"{info['learned_parameters']:,}" if "learned_parameters" in info else "",
     )
-    return (*(Cell(word) for word in words), Cell("; ".join(samples.fitted), words=True))
+    return (*(Cell(word) for word in words), Cell("; ".join(samples.fitted)))
 
 
 def _seconds(value: object) -> str:

@@ -87,7 +87,10 @@ def _table(table: Table) -> str:
         for span, count in table.spans
     )
     upper = f"<tr><td></td>{spans}</tr>" if any(span for span, _ in table.spans) else ""
-    heads = "".join(f'<th scope="col">{escape(column.heading)}</th>' for column in table.columns)
+    heads = "".join(
+        f'<th scope="col"{_class("words" if column.words else "")}>{escape(column.heading)}</th>'
+        for column in table.columns
+    )
     body = "".join(_line(line, table) for line in table.lines)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>'
@@ -104,12 +107,16 @@ def _line(line: Line, table: Table) -> str:
     kind = "below" if line.depth else "method"
     if not line.cells:
         return f'<tr class="{kind}"><th scope="rowgroup"{_span(len(table.columns) + 1)}>{escape(line.label)}</th></tr>'
-    return f'<tr class="{kind}"><th scope="row">{escape(line.label)}</th>{"".join(map(_cell, line.cells))}</tr>'
+    cells = "".join(_cell(cell, words=column.words) for cell, column in zip(line.cells, table.columns, strict=True))
+    return f'<tr class="{kind}"><th scope="row">{escape(line.label)}</th>{cells}</tr>'
 
 
-def _cell(cell: Cell) -> str:
-    classes = " ".join([*(["best"] if cell.best else []), *(["words"] if cell.words else [])])
-    about = f' class="{classes}"' if classes else ""
+def _cell(cell: Cell, *, words: bool) -> str:
+    about = _class(" ".join([*(["best"] if cell.best else []), *(["words"] if words else [])]))
     about += f' title="{escape(cell.remark)}"' if cell.remark else ""
     spread = f" <small>{escape(cell.spread)}</small>" if cell.spread else ""
     return f"<td{about}>{escape(cell.text)}{spread}</td>"
+
+
+def _class(names: str) -> str:
+    return f' class="{names}"' if names else ""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from promptcal.report.comparisons import BETTER, best
 from promptcal.report.estimates import Compared, Estimate
+from promptcal.report.names import metric_name
 from promptcal.report.results import NOISE_FLOOR, Group, H, Number, Results, Row
 
 ASKED = (
@@ -53,27 +54,32 @@ def _best(results: Results, group: Group, compared: Compared, number: Number, ph
 
 
 def _against_zero_shot(rows: Sequence[Row], compared: Compared) -> list[str]:
-    """What each trained method, before any calibrator, did to novel ECE."""
-    number = Number("novel", "ece")
-    plain = [row for row in rows if row.calibrator == "none" and (row, number) in compared.estimates]
+    """What each trained method, before any calibrator, did to novel ECE and accuracy."""
+    plain = [row for row in rows if row.calibrator == "none"]
     reference = next((row for row in plain if row.method == "zero_shot"), None)
     if reference is None:
         return []
     sentences = []
     for row in plain:
-        found = compared.differences.get((reference, row, number))
-        if found is None:
-            continue
-        ours, theirs = (compared.estimates[one, number].value for one in (row, reference))
-        low, high = -found.high, -found.low
-        verb = "raised" if low > 0 else "lowered" if high < 0 else "moved"
-        unsure = "" if verb != "moved" else ", which may be nothing"
-        sentences.append(
-            f"{row.method_name} {verb} novel ECE from {percent(theirs)} % (zero-shot) to {percent(ours)} %: "
-            f"{percent(-found.value, signed=True)} points, 95 % interval {percent(low, signed=True)} to "
-            f"{percent(high, signed=True)}{unsure}."
-        )
+        parts = [_change(reference, row, Number("novel", metric), compared) for metric in ("ece", "accuracy")]
+        known = [part for part in parts if part is not None]
+        if known:
+            sentences.append(f"Compared with zero-shot, {row.method_name} {' and '.join(known)}.")
     return sentences
+
+
+def _change(reference: Row, row: Row, number: Number, compared: Compared) -> str | None:
+    """How a number changed, with the 95 % interval of the paired difference in points."""
+    found = compared.differences.get((reference, row, number))
+    if found is None:
+        return None
+    before, after = (percent(compared.estimates[one, number].value) for one in (reference, row))
+    low, high = -found.high, -found.low
+    interval = f"{percent(low, signed=True)} to {percent(high, signed=True)} points"
+    name = f"{number.split} {metric_name(number.metric)}"
+    if low <= 0 <= high:
+        return f"left {name} where it was, as far as one can tell ({before} to {after} %, {interval})"
+    return f"{'raised' if low > 0 else 'lowered'} {name} from {before} to {after} % ({interval})"
 
 
 def _temperature(rows: Sequence[Row], compared: Compared) -> list[str]:

@@ -113,7 +113,7 @@ def _group_section(material: Material, group: Group) -> Section:
         make_table(f"All metrics on {split}", METRICS_NOTE, rows, metric_columns(split, metrics, units), compared)
         for split in splits
     ]
-    tests = difference_table("Paired tests against the best row", rows, splits, compared)
+    tests = difference_table("Differences from the best row, tested in pairs", rows, splits, compared)
     spreads = spread_table(results, group, material.plain(group), samples)
     return Section(
         title=results.title(group),

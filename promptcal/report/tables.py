@@ -16,7 +16,7 @@ class Column:
     """A column: its number, the heading that spans it and its neighbours, its own heading, and how values are shown.
 
     ``spread`` says whether a narrow table has room for its intervals, ``deviation`` whether the standard deviation over
-    runs stands beside them.
+    runs stands beside them; ``words`` marks a column of text, which stands to the left.
     """
 
     number: Number
@@ -27,6 +27,7 @@ class Column:
     digits: int = 1
     spread: bool = True
     deviation: bool = False
+    words: bool = False
 
     def show(self, value: float, *, signed: bool | None = None) -> str:
         """The value as people read it."""
@@ -39,10 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: the mean, ± half its interval where there is one, what else there is to know, and whether it is best.
-
-    ``words`` marks a cell of text, which stands to the left.
-    """
+    """A cell: the mean, ± half its interval where there is one, what else there is to know, and whether it is best."""
 
     text: str = ""
     spread: str = ""
@@ -205,5 +203,8 @@ def _difference_cells(row: Row, top: Row, column: Column, compared: Compared) ->
         return Cell("identical"), Cell()
     value = found.value if pair else -found.value
     half = f"±{column.show((found.high - found.low) / 2, signed=False)}"
-    p = "<0.001" if found.adjusted < 0.001 else f"{found.adjusted:.3f}"
-    return Cell(column.show(value, signed=True), half), Cell(p)
+    return Cell(column.show(value, signed=True), half), Cell(_p(found.adjusted))
+
+
+def _p(value: float | None) -> str:
+    return "" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
