@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special, stats
 
 from promptcal.metrics.comparison import holm
-from promptcal.report.resampling import Measured, basic_interval, clusters, mean_over_runs
+from promptcal.report.resampling import Measured, basic_interval, clusters
 from promptcal.report.results import Number, Row
 
 ALPHA = 0.05
@@ -23,21 +22,21 @@ BETTER = {"accuracy": HIGHER, "harmonic_mean": HIGHER, "ece": LOWER, "nll": LOWE
 
 @dataclass(frozen=True)
 class Difference:
-    """First row minus second in one number.
+    """A row less a reference row in one number.
 
     Attributes:
-        first: one row.
-        second: the other.
-        number: in which number they are compared.
+        row: the row.
+        reference: what it is compared with.
+        number: in which number.
         value: the mean difference.
         low: lower end of its 95 % interval (over data sets: the smallest difference).
         high: upper end (over data sets: the largest).
         p: two-sided p-value; None where a single run leaves nothing to say of the method.
-        adjusted: p after Holm's correction over the pairs of a table.
+        adjusted: p after Holm's correction over the rows of a table.
     """
 
-    first: Row
-    second: Row
+    row: Row
+    reference: Row
     number: Number
     value: float
     low: float
@@ -51,7 +50,7 @@ class Difference:
         return self.value == 0.0 == self.low == self.high
 
 
-def paired(first: Row, second: Row, number: Number, ours: Measured, theirs: Measured) -> Difference | None:
+def paired(row: Row, reference: Row, number: Number, ours: Measured, theirs: Measured) -> Difference | None:
     """The paired difference of two rows on the runs that both have, None where they share none.
 
     d/sd is taken as a t variate: d is the mean difference less the bias that the bootstrap shows, sd the standard
@@ -61,43 +60,59 @@ def paired(first: Row, second: Row, number: Number, ours: Measured, theirs: Meas
 
     Satterthwaite, "An Approximate Distribution of Estimates of Variance Components", Biometrics Bulletin 1946.
     """
-    shared = [draw for draw in ours.draws if draw in theirs.draws]
-    if not shared or ours.replicates is None or theirs.replicates is None:
-        return None
+    shared = tuple(draw for draw in ours.draws if draw in theirs.draws)
     ours, theirs = ours.only(shared), theirs.only(shared)
+    if not shared or ours.resampled is None or theirs.resampled is None:
+        return None
     values = ours.values - theirs.values
-    resampled = mean_over_runs(ours) - mean_over_runs(theirs)
+    resampled = ours.resampled - theirs.resampled
     value, spread = float(values.mean()), float(resampled.std(ddof=1))
-    low, high = basic_interval(value, resampled)
+    found = Difference(row, reference, number, value, *basic_interval(value, resampled))
     cluster = clusters(shared)
     k = int(cluster.max()) + 1
     if k == 1 or spread == 0.0:
-        return Difference(first, second, number, value, low, high)
+        return found
     between = float((np.bincount(cluster, values) / np.bincount(cluster)).var(ddof=1)) / k
     freedom = (k - 1) * spread**4 / between**2 if between > 0 else np.inf
     centred = 2 * value - float(resampled.mean())
-    p = float(2 * stats.t.sf(abs(centred) / spread, max(freedom, k - 1.0)))
-    return Difference(first, second, number, value, low, high, p)
+    freedom = float(np.clip(freedom, k - 1, 1e9))
+    return replace(found, p=float(2 * special.stdtr(freedom, -abs(centred) / spread)))
 
 
-def over_data_sets(table: Mapping[Row, Float[np.ndarray, " data_sets"]], number: Number) -> list[Difference]:
-    """Two-sided Wilcoxon signed-rank tests of all pairs of rows over data sets; none for fewer than six.
+def against_best(table: Mapping[Row, Measured], number: Number) -> list[Difference]:
+    """Every row less the best one, with Holm's correction over the rows."""
+    top = best({row: float(one.values.mean()) for row, one in table.items()}, BETTER[number.metric])
+    found = [paired(row, top, number, one, table[top]) for row, one in table.items() if row != top]
+    return adjust([one for one in found if one is not None])
+
+
+def over_data_sets(
+    values: Mapping[Row, Float[np.ndarray, " data_sets"]],
+    resampled: Mapping[Row, Float[np.ndarray, " R"]],
+    number: Number,
+) -> list[Difference]:
+    """Every row less the best one by two-sided Wilcoxon signed-rank tests over data sets, with Holm's correction.
+
+    The intervals are those of the mean over these data sets. There are no p-values for fewer than six.
 
     Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 2006.
     """
+    top = best({row: float(theirs.mean()) for row, theirs in values.items()}, BETTER[number.metric])
     found = []
-    for first, second in combinations(table, 2):
-        values = table[first] - table[second]
-        if len(values) < FEWEST_DATA_SETS:
-            return []
-        p = float(stats.wilcoxon(values).pvalue) if values.any() else None
-        bounds = float(values.min()), float(values.max())
-        found.append(Difference(first, second, number, float(values.mean()), *bounds, p))
+    for row in values:
+        if row != top:
+            differences = values[row] - values[top]
+            value = float(differences.mean())
+            tested = len(differences) >= FEWEST_DATA_SETS and differences.any()
+            p = float(stats.wilcoxon(differences).pvalue) if tested else None
+            found.append(
+                Difference(row, top, number, value, *basic_interval(value, resampled[row] - resampled[top]), p)
+            )
     return adjust(found)
 
 
 def adjust(differences: Sequence[Difference]) -> list[Difference]:
-    """Holm's correction over the pairs that were tested."""
+    """Holm's correction over the differences that were tested."""
     adjusted = iter(holm(np.array([one.p for one in differences if one.p is not None])).tolist())
     return [one if one.p is None else replace(one, adjusted=next(adjusted)) for one in differences]
 
@@ -107,18 +122,18 @@ def best(values: Mapping[Row, float], better: str) -> Row:
     return (max if better == HIGHER else min)(values, key=lambda row: values[row])
 
 
-def supported(values: Mapping[Row, float], differences: Sequence[Difference], better: str) -> frozenset[Row]:
-    """The best row and those identical to it, if every other row is significantly worse; otherwise nobody."""
-    if len(values) < 2:
+def supported(rows: Sequence[Row], against: Sequence[Difference]) -> frozenset[Row]:
+    """The best row and those identical to it, if every other row is significantly worse than it; otherwise nobody.
+
+    That the best was picked by the same data does no harm: it must also beat the second best, and two equal rows are
+    rarely so far apart (Gutmann, Maymin, "Is the Selected Population the Best?", Annals of Statistics 1987).
+
+    Args:
+        rows: all rows of the table.
+        against: every row less the best one, as far as they share runs.
+    """
+    same = {one.row for one in against if one.identical}
+    worse = {one.row for one in against if one.adjusted is not None and one.adjusted <= ALPHA}
+    if not worse or {one.row for one in against} != same | worse or len(against) != len(rows) - 1:
         return frozenset()
-    top = best(values, better)
-    against = {
-        pair.second if pair.first == top else pair.first: pair
-        for pair in differences
-        if top in (pair.first, pair.second)
-    }
-    same = {row for row, pair in against.items() if pair.identical}
-    others = set(values) - same - {top}
-    known = {row: against[row].adjusted for row in others if row in against}
-    beaten = {row for row, adjusted in known.items() if adjusted is not None and adjusted <= ALPHA}
-    return frozenset({top, *same}) if others and beaten == others else frozenset()
+    return frozenset({against[0].reference, *same})

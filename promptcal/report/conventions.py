@@ -41,7 +41,7 @@ CONVENTIONS = (
     (
         "Best values",
         "Bold only where the row beats every other row of the table in paired tests on the same images and runs, after "
-        "Holm's correction over all pairs of rows, at 0.05. Rows that are identical to the best one are bold with it. "
+        "Holm's correction over the rows, at 0.05. Rows that are identical to the best one are bold with it. "
         "Over data sets, six or more are needed (Wilcoxon signed-rank).",
     ),
     (

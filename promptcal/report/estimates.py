@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float
 
-from promptcal.report.comparisons import BETTER, Difference, adjust, over_data_sets, paired, supported
-from promptcal.report.resampling import Measured, basic_interval, mean_over_runs, measured, reweight
+from promptcal.report.comparisons import BETTER, Difference, against_best, over_data_sets, paired, supported
+from promptcal.report.resampling import basic_interval, measured, reweight
 from promptcal.report.results import Group, Number, Results, Row
 from promptcal.report.samples import Samples
 
@@ -51,6 +50,7 @@ def estimate(values: Float[np.ndarray, " n"], replicates: Float[np.ndarray, " R"
 class Compared:
     """Everything a report says of one group, or of the average over data sets.
 
+    ``differences[row, reference, number]`` is the row less the reference: less the best row, and less zero-shot.
     ``winners[number]`` are the rows that may be called best in it: usually none, sometimes several identical ones.
     """
 
@@ -71,26 +71,22 @@ def compare(results: Results, group: Group, samples: Mapping[str, Samples], resa
     rows = results.rows(group)
     runs = [run for run in results.runs if run.group == group]
     replicates = reweight({run.name: samples[run.name] for run in runs}, resamples, results.groups.index(group))
-    estimates, winners = {}, {}
+    estimates: dict[tuple[Row, Number], Estimate] = {}
+    winners: dict[Number, frozenset[Row]] = {}
     differences: dict[tuple[Row, Row, Number], Difference] = {}
     for number in dict.fromkeys(number for run in runs for _, number in run.values):
-        found = {row: measured(results.of(group, row), row.calibrator, number, replicates) for row in rows}
-        table = {row: one for row, one in found.items() if one is not None}
-        for row, one in table.items():
-            resampled = None if one.replicates is None else mean_over_runs(one)
-            estimates[row, number] = estimate(one.values, resampled)
+        known = {row: measured(results.of(group, row), row.calibrator, number, replicates) for row in rows}
+        table = {row: one for row, one in known.items() if one is not None}
+        estimates |= {(row, number): estimate(one.values, one.resampled) for row, one in table.items()}
         if number.metric in BETTER:
-            pairs = _pairs(table, number)
-            differences |= {(pair.first, pair.second, number): pair for pair in pairs}
-            means = {row: float(one.values.mean()) for row, one in table.items()}
-            winners[number] = supported(means, pairs, BETTER[number.metric])
+            against = against_best(table, number)
+            winners[number] = supported(list(table), against)
+            reference = next((row for row in table if (row.method, row.calibrator) == ("zero_shot", "none")), None)
+            if reference is not None:
+                found = [paired(row, reference, number, one, table[reference]) for row, one in table.items()]
+                differences |= {(row, reference, number): one for row, one in zip(table, found, strict=True) if one}
+            differences |= {(one.row, one.reference, number): one for one in against}
     return Compared(estimates, differences, winners)
-
-
-def _pairs(table: Mapping[Row, Measured], number: Number) -> list[Difference]:
-    """The tests of all pairs of rows that share runs, corrected together."""
-    found = [paired(first, second, number, table[first], table[second]) for first, second in combinations(table, 2)]
-    return adjust([pair for pair in found if pair is not None])
 
 
 def average(compared: Mapping[Group, Compared], rows: Sequence[Row]) -> Compared:
@@ -102,22 +98,23 @@ def average(compared: Mapping[Group, Compared], rows: Sequence[Row]) -> Compared
     estimates, winners = {}, {}
     differences: dict[tuple[Row, Row, Number], Difference] = {}
     for number in dict.fromkeys(number for one in groups for _, number in one.estimates):
-        table = {}
+        values, resampled = {}, {}
         for row in rows:
-            found = [one.estimates.get((row, number)) for one in groups]
-            known = [one for one in found if one is not None]
+            known = [one.estimates[row, number] for one in groups if (row, number) in one.estimates]
             if len(known) == len(groups):
-                table[row] = np.array([one.value for one in known])
-                estimates[row, number] = estimate(table[row], _mean_replicates(known))
+                values[row] = np.array([one.value for one in known])
+                estimates[row, number] = estimate(values[row], _mean_replicates(known))
+                resampled[row] = estimates[row, number].replicates
         if number.metric in BETTER:
-            pairs = over_data_sets(table, number)
-            differences |= {(pair.first, pair.second, number): pair for pair in pairs}
-            means = {row: float(values.mean()) for row, values in table.items()}
-            winners[number] = supported(means, pairs, BETTER[number.metric])
+            tested = {row: one for row, one in resampled.items() if one is not None}
+            against = over_data_sets({row: values[row] for row in tested}, tested, number) if tested else []
+            differences |= {(one.row, one.reference, number): one for one in against}
+            winners[number] = supported(list(values), against)
     return Compared(estimates, differences, winners)
 
 
 def _mean_replicates(estimates: Sequence[Estimate]) -> Float[np.ndarray, " R"] | None:
+    """The resampled means over data sets, whose images are independent of each other."""
     known = [one.replicates for one in estimates if one.replicates is not None]
     if len(known) < len(estimates):
         return None

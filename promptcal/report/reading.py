@@ -70,11 +70,11 @@ def _against_zero_shot(rows: Sequence[Row], compared: Compared) -> list[str]:
 
 def _change(reference: Row, row: Row, number: Number, compared: Compared) -> str | None:
     """How a number changed, with the 95 % interval of the paired difference in points."""
-    found = compared.differences.get((reference, row, number))
-    if found is None:
+    found = compared.differences.get((row, reference, number))
+    if found is None or row == reference:
         return None
     before, after = (percent(compared.estimates[one, number].value) for one in (reference, row))
-    low, high = -found.high, -found.low
+    low, high = found.low, found.high
     interval = f"{percent(low, signed=True)} to {percent(high, signed=True)} points"
     name = f"{number.split} {metric_name(number.metric)}"
     if low <= 0 <= high:

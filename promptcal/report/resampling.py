@@ -6,11 +6,11 @@ image of a data set, not to a row of a file.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from promptcal.errors import MissingField
 from promptcal.metrics.bins import bin_index
 from promptcal.report.results import HEADLINE_BINS, Draw, H, Number, Run
 from promptcal.report.samples import Samples, Scores
@@ -89,11 +89,30 @@ class Measured:
     values: Float[np.ndarray, " runs"]
     replicates: Float[np.ndarray, "runs R"] | None
 
-    def only(self, draws: Sequence[Draw]) -> "Measured":
+    def only(self, draws: tuple[Draw, ...]) -> "Measured":
         """The same for some of the draws."""
+        if draws == self.draws:
+            return self
         places = [self.draws.index(draw) for draw in draws]
         replicates = None if self.replicates is None else self.replicates[places]
-        return Measured(tuple(draws), self.values[places], replicates)
+        return Measured(draws, self.values[places], replicates)
+
+    @cached_property
+    def resampled(self) -> Float[np.ndarray, " R"] | None:
+        """The mean over runs in each replicate, where k - 1 of k clusters of runs are drawn with replacement.
+
+        Drawing k - 1 instead of k gives the mean its unbiased variance for few clusters (Rao, Wu, "Resampling Inference
+        With Complex Survey Data", JASA 1988). A single cluster is always drawn: it does not show how runs differ. Equal
+        draws are weighted alike, so that methods stay paired.
+        """
+        if self.replicates is None or not self.draws:
+            return None
+        cluster, replicates = clusters(self.draws), self.replicates.shape[1]
+        k = int(cluster.max()) + 1
+        drawn = np.random.default_rng(k).multinomial(max(k - 1, 1), np.full(k, 1.0 / k), size=replicates)
+        weights = drawn.T[cluster] / drawn.T[cluster].sum(axis=0)
+        result: np.ndarray = (weights * self.replicates).sum(axis=0)
+        return result
 
 
 def measured(runs: Sequence[Run], calibrator: str, number: Number, replicates: Replicates) -> Measured | None:
@@ -117,28 +136,6 @@ def clusters(draws: Sequence[Draw]) -> Int[np.ndarray, " runs"]:
         result: np.ndarray = np.unique(keys, return_inverse=True)[1]
         return result
     return np.arange(len(draws))
-
-
-def mean_over_runs(one: Measured) -> Float[np.ndarray, " R"]:
-    """The mean over runs in each replicate, where k - 1 of k clusters are drawn with replacement (the one for k = 1).
-
-    Drawing k - 1 instead of k gives the mean its unbiased variance for few clusters (Rao, Wu, "Resampling Inference
-    With Complex Survey Data", JASA 1988). Equal draws are weighted alike, so that methods stay paired.
-
-    Raises:
-        MissingField: the number was not resampled.
-    """
-    if one.replicates is None:
-        raise MissingField("this number was not resampled.")
-    cluster, replicates = clusters(one.draws), one.replicates.shape[1]
-    k = int(cluster.max()) + 1
-    if k == 1:
-        alone: np.ndarray = one.replicates.mean(axis=0)
-        return alone
-    drawn = np.random.default_rng(k).multinomial(k - 1, np.full(k, 1.0 / k), size=replicates)
-    weights = drawn.T[cluster] / drawn.T[cluster].sum(axis=0)
-    result: np.ndarray = (weights * one.replicates).sum(axis=0)
-    return result
 
 
 def basic_interval(value: float, replicates: Float[np.ndarray, " R"], level: float = 0.95) -> tuple[float, float]:

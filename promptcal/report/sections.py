@@ -1,6 +1,6 @@
 """The parts of the page, from the numbers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,9 +81,8 @@ def averages(material: Material) -> list[tuple[Table, Table | None]]:
     return found
 
 
-def page_sections(material: Material) -> list[Section]:
-    """Every part of the page, in order."""
-    means = averages(material)
+def page_sections(material: Material, means: Sequence[tuple[Table, Table | None]]) -> list[Section]:
+    """Every part of the page, in order; ``means`` are those of ``averages``."""
     sections = [
         Section(
             "Averages over data sets",

@@ -194,16 +194,13 @@ def difference_table(title: str, rows: Sequence[Row], splits: Sequence[str], com
 def _difference_cells(row: Row, top: Row, column: Column, compared: Compared) -> tuple[Cell, Cell]:
     if row == top:
         return Cell("best"), Cell()
-    pair = compared.differences.get((row, top, column.number))
-    other = compared.differences.get((top, row, column.number))
-    found = pair or other
+    found = compared.differences.get((row, top, column.number))
     if found is None:
         return Cell(), Cell()
     if found.identical:
         return Cell("identical"), Cell()
-    value = found.value if pair else -found.value
     half = f"±{column.show((found.high - found.low) / 2, signed=False)}"
-    return Cell(column.show(value, signed=True), half), Cell(_p(found.adjusted))
+    return Cell(column.show(found.value, signed=True), half), Cell(_p(found.adjusted))
 
 
 def _p(value: float | None) -> str:

@@ -47,28 +47,31 @@ def write_report(folders: Sequence[RunFolder], out: Path, *, title: str, unfinis
     compared = {group: compare(results, group, samples, RESAMPLES) for group in results.groups}
     material = Material(results, samples, compared)
     tables = {group: main_table(material, group) for group in results.groups}
-    means = [table for table, _ in averages(material)]
+    means = averages(material)
 
-    every = [*tables.values(), *means]
+    every = [*tables.values(), *(table for table, _ in means)]
     files = {name: out / file for name, file in FILES.items()}
-    write_text(files["page"], to_html(title, _lead(results, unfinished), page_sections(material), _foot(results)))
+    write_text(
+        files["page"], to_html(title, _lead(results, unfinished), page_sections(material, means), _foot(results))
+    )
     write_text(files["table"], f"# {title}\n\n" + "\n\n".join(to_markdown(table) for table in every) + "\n")
     write_text(files["csv"], _csv(compared))
     write_text(files["latex"], "\n\n".join(to_latex(table) for table in every) + "\n")
-    return Written(_text(material, tables, means, unfinished), files | _diagrams(material, out))
+    return Written(_text(material, every, unfinished), files | _diagrams(material, out))
 
 
 FILES = {"page": "index.html", "table": "table.md", "csv": "summary.csv", "latex": "table.tex"}
 
 
-def _text(material: Material, tables: Mapping[Group, Table], means: Sequence[Table], unfinished: int) -> str:
-    """What the terminal shows: each table with its reading, then the averages."""
+def _text(material: Material, tables: Sequence[Table], unfinished: int) -> str:
+    """What the terminal shows: the table of each group with its reading, then the averages."""
     blocks = []
-    for group, table in tables.items():
+    groups = material.results.groups
+    for group, table in zip(groups, tables, strict=False):
         sentences = read(material.results, group, material.compared[group])
         lines = [textwrap.fill(text, WIDTH, initial_indent="- ", subsequent_indent="  ") for text in sentences]
         blocks.append("\n\n".join([to_text(table), "\n".join(lines)]))
-    blocks += [to_text(table) for table in means]
+    blocks += [to_text(table) for table in tables[len(groups) :]]
     if unfinished:
         blocks.append(_unfinished(unfinished).capitalize() + ".")
     return "\n\n".join(blocks)

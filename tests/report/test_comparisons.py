@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from promptcal.report.comparisons import Difference, adjust, over_data_sets, paired, supported
+from promptcal.report.comparisons import Difference, adjust, against_best, over_data_sets, paired, supported
 from promptcal.report.estimates import average, compare
 from promptcal.report.resampling import Measured
 from promptcal.report.results import Draw, H, Number, Row, read_results
 from promptcal.report.samples import read_samples
 from promptcal.report.spreads import correlation
 
-A, B, C = (Row(name, "", "none") for name in ("a", "b", "c"))
+A, B, C, D = (Row(name, "", "none") for name in "abcd")
 NUMBER = Number("novel", "ece")
 
 
@@ -20,8 +20,8 @@ def runs(values, *, images=0.0, seed=0, draws=None, replicates=400):
     return Measured(draws, values, values[:, None] + luck + np.zeros((len(values), replicates)))
 
 
-def difference(first, second, p, value=0.1):
-    return Difference(first, second, NUMBER, value, value - 0.05, value + 0.05, p)
+def difference(row, reference, p, value=0.1):
+    return Difference(row, reference, NUMBER, value, value - 0.05, value + 0.05, p)
 
 
 def test_a_clear_difference_is_found_and_one_run_proves_nothing():
@@ -30,6 +30,11 @@ def test_a_clear_difference_is_found_and_one_run_proves_nothing():
     assert clear.value == pytest.approx(0.10)
     assert clear.low < 0.10 < clear.high
     assert paired(A, B, NUMBER, runs([0.2], images=0.001), runs([0.1], images=0.001)).p is None
+
+
+def test_two_runs_that_happen_to_agree_prove_little():
+    few = paired(A, B, NUMBER, runs([0.20, 0.21]), runs([0.1, 0.1]))
+    assert few.p == pytest.approx(stats.ttest_1samp([0.10, 0.11], 0).pvalue, rel=0.1)
 
 
 def test_only_shared_runs_are_compared():
@@ -52,36 +57,45 @@ def test_without_a_difference_few_tests_reject(images):
     rejected = 0
     for trial in range(200):
         truth = generator.normal(0, 0.02, size=5)  # luck of five runs
-        shown = truth + generator.normal(0, images / np.sqrt(5), size=5)
+        shown = truth + generator.normal(0, images, size=5)
         ours = runs(0.2 + shown, images=images, seed=trial)
         rejected += paired(A, B, NUMBER, ours, runs([0.2] * 5)).p < 0.05
     assert rejected <= 20  # 5 % of 200 is 10; 20 or fewer has probability above 0.998
 
 
-def test_holm_corrects_over_the_pairs_that_differ():
-    same = Difference(A, B, NUMBER, 0.0, 0.0, 0.0)
-    found = adjust([difference(A, C, 0.01), same, difference(B, C, 0.03)])
+def test_of_rows_that_are_alike_one_is_rarely_called_best():
+    generator = np.random.default_rng(5)
+    called = 0
+    for _ in range(100):
+        table = {Row(str(k), "", "none"): runs(generator.normal(0.2, 0.02, size=6)) for k in range(4)}
+        called += bool(supported(list(table), against_best(table, NUMBER)))
+    assert called <= 10
+
+
+def test_holm_corrects_over_the_rows_that_were_tested():
+    same = Difference(B, A, NUMBER, 0.0, 0.0, 0.0)
+    found = adjust([difference(C, A, 0.01), same, difference(D, A, 0.03)])
     assert [one.adjusted for one in found] == [pytest.approx(0.02), None, pytest.approx(0.03)]
 
 
 def test_a_winner_must_beat_all_others_and_takes_its_copies_along():
-    values = {A: 0.1, B: 0.1, C: 0.3}
-    same = Difference(A, B, NUMBER, 0.0, 0.0, 0.0)
-    pairs = adjust([same, difference(A, C, 0.001), difference(B, C, 0.001)])
-    assert supported(values, pairs, "lower") == {A, B}
-    assert supported(values, pairs, "higher") == {C}
-    assert (
-        supported({A: 0.1, B: 0.2, C: 0.3}, adjust([difference(A, B, 0.5), difference(A, C, 0.001)]), "lower") == set()
-    )
-    assert supported({A: 0.1, B: 0.2}, [], "lower") == set()
-    assert supported({A: 0.1}, [], "lower") == set()
+    same = Difference(B, A, NUMBER, 0.0, 0.0, 0.0)
+    assert supported([A, B, C], adjust([same, difference(C, A, 0.001)])) == {A, B}
+    assert supported([A, B, C], adjust([difference(B, A, 0.5), difference(C, A, 0.001)])) == set()
+    assert supported([A, B, C], adjust([difference(C, A, 0.001)])) == set()  # B shares no run with A
+    assert supported([A, B], [same]) == set()
+    assert supported([A], []) == set()
 
 
 def test_wilcoxon_over_data_sets_needs_six():
-    table = {A: np.array([0.10, 0.12, 0.09, 0.20, 0.15, 0.11, 0.3]), B: np.array([0.2, 0.3, 0.1, 0.4, 0.3, 0.2, 0.35])}
-    (found,) = over_data_sets(table, NUMBER)
-    assert found.p == pytest.approx(stats.wilcoxon(table[A] - table[B]).pvalue)
-    assert over_data_sets({row: values[:5] for row, values in table.items()}, NUMBER) == []
+    values = {A: np.array([0.10, 0.12, 0.09, 0.20, 0.15, 0.11, 0.3]), B: np.array([0.2, 0.3, 0.1, 0.4, 0.3, 0.2, 0.35])}
+    resampled = {row: one.mean() + np.linspace(-0.01, 0.01, 50) * k for k, (row, one) in enumerate(values.items())}
+    (found,) = over_data_sets(values, resampled, NUMBER)
+    assert (found.row, found.reference) == (B, A)
+    assert found.p == found.adjusted == pytest.approx(stats.wilcoxon(values[B] - values[A]).pvalue)
+    assert found.low < found.value < found.high
+    (few,) = over_data_sets({row: one[:5] for row, one in values.items()}, resampled, NUMBER)
+    assert few.p is None
 
 
 def test_averages_are_the_means_of_their_columns(make_run):
@@ -113,7 +127,10 @@ def test_estimates_are_means_over_runs_with_an_interval(study):
     assert found.std == pytest.approx(np.std(values, ddof=1))
     assert found.low < found.value < found.high
     routed = [Row(method, "", "route") for method in ("coop", "coop+margin+moments")]
-    assert compared.differences[(*routed, Number("novel", "ece"))].identical
+    accuracy = [compared.estimates[one, Number("novel", "accuracy")].value for one in routed]
+    assert accuracy[0] == accuracy[1]
+    zero_shot = Row("zero_shot", "", "none")
+    assert compared.differences[routed[0], zero_shot, Number("novel", "ece")].identical
 
 
 def test_correlation_is_pearsons_with_fishers_interval():

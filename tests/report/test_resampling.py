@@ -8,7 +8,6 @@ from promptcal.report.resampling import (
     Measured,
     basic_interval,
     clusters,
-    mean_over_runs,
     measured,
     reweight,
     weighted_metrics,
@@ -61,7 +60,7 @@ def test_more_seeds_of_the_same_predictions_do_not_narrow_the_interval(study):
     runs = [run for run in read_results(study).runs if run.method == "zero_shot"]
     replicates = reweight({run.name: read_samples(run) for run in runs}, 500, seed=0)
     number = Number("novel", "accuracy")
-    three, one = (mean_over_runs(measured(some, "none", number, replicates)) for some in (runs, runs[:1]))
+    three, one = (measured(some, "none", number, replicates).resampled for some in (runs, runs[:1]))
     assert three.std() == pytest.approx(one.std(), rel=1e-5)
 
 
@@ -69,7 +68,7 @@ def test_more_seeds_of_the_same_predictions_do_not_narrow_the_interval(study):
 def test_drawing_runs_gives_the_unbiased_variance_of_their_mean(k, seed):
     values = np.random.default_rng(seed).normal(size=k)
     draws = tuple(Draw(run, None) for run in range(k))
-    resampled = mean_over_runs(Measured(draws, values, np.repeat(values[:, None], 4000, axis=1)))
+    resampled = Measured(draws, values, np.repeat(values[:, None], 4000, axis=1)).resampled
     assert resampled.std() == pytest.approx(values.std(ddof=1) / np.sqrt(k), rel=0.15)
 
 
