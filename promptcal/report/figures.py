@@ -165,6 +165,24 @@ def over_shots(by_shots: Mapping[int, tuple[Group, Compared]], rows: Sequence[Ro
     return figure
 
 
+def over_epochs(
+    results: Results, group: Group, rows: Sequence[Row], histories: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Figure:
+    """ECE on test images after each epoch that was evaluated, the mean over runs, a panel for each split."""
+    splits = results.splits(group)
+    figure, axes = panels(1, len(splits), legend=_legend_height(rows))
+    for ax, split in zip(axes[0], splits, strict=True):
+        for index, row in enumerate(rows):
+            seen = [one for run in results.of(group, row) for one in histories[run.name] if f"{split}_ece" in one]
+            epochs = sorted({one["epoch"] for one in seen})
+            means = [np.mean([one[f"{split}_ece"] for one in seen if one["epoch"] == epoch]) for epoch in epochs]
+            ax.plot(epochs, np.array(means) * 100, color=_colour(index), linewidth=1.2, label=row.method_name)
+        ax.set(title=split, ylim=(0, None), xlabel="epoch")
+    axes[0, 0].set_ylabel("ECE, %")
+    _legend(figure, axes[0, 0])
+    return figure
+
+
 def margin_spreads(results: Results, group: Group, rows: Sequence[Row], samples: Mapping[str, Samples]) -> Figure:
     """ECE against the standard deviation of the margin, a point for each run, a panel for each split."""
     splits = results.splits(group)

@@ -2,28 +2,53 @@
 
 from collections.abc import Sequence
 
-from promptcal.report.comparisons import BETTER, best
+from promptcal.report.comparisons import BETTER, FEWEST_DATA_SETS, best
 from promptcal.report.estimates import Compared, Estimate
 from promptcal.report.names import metric_name
 from promptcal.report.results import NOISE_FLOOR, Group, H, Number, Results, Row
 
-ASKED = (
-    (Number("novel", "ece"), "Lowest novel ECE"),
-    (Number("novel", "nll"), "Lowest novel NLL"),
-    (H, "Highest harmonic mean of accuracies"),
-)
-"""What a base-to-novel table is read for."""
-
 
 def read(results: Results, group: Group, compared: Compared) -> list[str]:
-    """Sentences on one group: the best rows, what training did to novel ECE, what TS did, noise, and how many runs."""
+    """Sentences on one group: the best rows, what training did, what TS did, noise, and how many runs there are."""
     rows = results.rows(group)
-    sentences = [sentence for number, phrase in ASKED if (sentence := _best(results, group, compared, number, phrase))]
-    sentences += _against_zero_shot(rows, compared)
-    sentences += _temperature(rows, compared)
-    sentences += _noise(results, group, rows, compared)
-    sentences += _runs(results, group, rows)
+    focus = _focus(results.splits(group))
+    several = max(len(results.of(group, row)) for row in rows) > 1
+    return [
+        *_best_rows(rows, compared, focus, tested=several),
+        *_against_zero_shot(rows, compared, focus),
+        *_temperature(rows, compared, focus),
+        *_noise(results, group, rows, compared),
+        *_runs(results, group, rows),
+    ]
+
+
+def read_average(rows: Sequence[Row], splits: Sequence[str], mean: Compared, groups: Sequence[Compared]) -> list[str]:
+    """Sentences on the average over data sets: the best rows, and on how many data sets training raised the ECE."""
+    focus = _focus(splits)
+    sentences = _best_rows(rows, mean, focus, tested=len(groups) >= FEWEST_DATA_SETS)
+    reference = _zero_shot(rows)
+    for row in rows:
+        if reference is None or row.calibrator != "none" or row == reference:
+            continue
+        for split in focus:
+            number = Number(split, "ece")
+            pairs = [(one.estimates.get((row, number)), one.estimates.get((reference, number))) for one in groups]
+            higher = [ours.value > theirs.value for ours, theirs in pairs if ours and theirs]
+            if higher:
+                sentences.append(
+                    f"{row.method_name} has a higher {split} ECE than zero-shot on {sum(higher)} of {len(higher)} data "
+                    f"sets."
+                )
     return sentences
+
+
+def _focus(splits: Sequence[str]) -> tuple[str, ...]:
+    """The splits that a reading is about: novel classes where there are some."""
+    return ("novel",) if "novel" in splits else tuple(splits)
+
+
+def _zero_shot(rows: Sequence[Row]) -> Row | None:
+    return next((row for row in rows if (row.method, row.calibrator) == ("zero_shot", "none")), None)
 
 
 def percent(value: float, *, signed: bool = False) -> str:
@@ -35,43 +60,40 @@ def _show(number: Number, value: float) -> str:
     return f"{value:.3f} nats" if number.metric == "nll" else f"{percent(value)} %"
 
 
-def _best(results: Results, group: Group, compared: Compared, number: Number, phrase: str) -> str | None:
-    """Which row is best in a number, and whether the paired tests let it be called so."""
-    rows = results.rows(group)
-    values = {row: e.value for row in rows if (e := compared.estimates.get((row, number)))}
-    if len(values) < 2:
-        return None
-    top = values[best(values, BETTER[number.metric])]
-    names = [row.name for row, value in values.items() if value == top]
-    equal = f" (and, equal there, {_join(names[1:])})" if names[1:] else ""
-    if compared.winners.get(number):
-        verdict = "; the paired tests support it against every other row"
-    elif max(len(results.of(group, row)) for row in rows) > 1:
-        verdict = "; the paired tests do not separate it from every other row"
-    else:
-        verdict = ""
-    return f"{phrase}: {names[0]}{equal}, {_show(number, top)}{verdict}."
-
-
-def _against_zero_shot(rows: Sequence[Row], compared: Compared) -> list[str]:
-    """What each trained method, before any calibrator, did to novel ECE and accuracy."""
-    plain = [row for row in rows if row.calibrator == "none"]
-    reference = next((row for row in plain if row.method == "zero_shot"), None)
-    if reference is None:
-        return []
+def _best_rows(rows: Sequence[Row], compared: Compared, focus: Sequence[str], *, tested: bool) -> list[str]:
+    """Which rows are best in what is asked first, and whether the tests let them be called so."""
+    asked = [(Number(split, "ece"), f"Lowest {split} ECE") for split in focus]
+    asked += [(Number(split, "nll"), f"Lowest {split} NLL") for split in focus]
+    asked.append((H, "Highest harmonic mean of accuracies"))
     sentences = []
-    for row in plain:
-        parts = [_change(reference, row, Number("novel", metric), compared) for metric in ("ece", "accuracy")]
-        known = [part for part in parts if part is not None]
-        if known:
-            sentences.append(f"Compared with zero-shot, {row.method_name} {' and '.join(known)}.")
+    for number, phrase in asked:
+        values = {row: e.value for row in rows if (e := compared.estimates.get((row, number)))}
+        if len(values) > 1:
+            top = values[best(values, BETTER[number.metric])]
+            names = [row.name for row, value in values.items() if value == top]
+            equal = f" (and, equal there, {_join(names[1:])})" if names[1:] else ""
+            backed = "support it against" if compared.winners.get(number) else "do not separate it from"
+            verdict = f"; the tests {backed} every other row" if tested else ""
+            sentences.append(f"{phrase}: {names[0]}{equal}, {_show(number, top)}{verdict}.")
+    return sentences
+
+
+def _against_zero_shot(rows: Sequence[Row], compared: Compared, focus: Sequence[str]) -> list[str]:
+    """What each trained method, before any calibrator, did to ECE and accuracy."""
+    reference = _zero_shot(rows)
+    numbers = [Number(split, metric) for split in focus for metric in ("ece", "accuracy")]
+    sentences = []
+    for row in rows:
+        if reference is not None and row.calibrator == "none" and row != reference:
+            parts = [part for number in numbers if (part := _change(reference, row, number, compared)) is not None]
+            sentences += [f"Compared with zero-shot, {row.method_name} {_join(parts)}."] if parts else []
     return sentences
 
 
 def _change(reference: Row, row: Row, number: Number, compared: Compared) -> str | None:
     """How a number changed, with the 95 % interval of the paired difference in points."""
     found = compared.differences.get((row, reference, number))
-    if found is None or row == reference:
+    if found is None:
         return None
     before, after = (percent(compared.estimates[one, number].value) for one in (reference, row))
     low, high = found.low, found.high
@@ -82,18 +104,20 @@ def _change(reference: Row, row: Row, number: Number, compared: Compared) -> str
     return f"{'raised' if low > 0 else 'lowered'} {name} from {before} to {after} % ({interval})"
 
 
-def _temperature(rows: Sequence[Row], compared: Compared) -> list[str]:
-    """Where a temperature fitted on base validation made the novel NLL worse."""
-    number = Number("novel", "nll")
-    worse = []
-    for row in rows:
-        after = compared.estimates.get((row, number))
-        before = compared.estimates.get((row._replace(calibrator="none"), number))
-        if row.calibrator == "temperature" and before and after and after.value > before.value:
-            worse.append(f"{row.method_name} (from {before.value:.3f} to {after.value:.3f} nats)")
-    if not worse:
-        return []
-    return [f"A temperature fitted on base validation images raised the novel NLL of {_join(worse)}."]
+def _temperature(rows: Sequence[Row], compared: Compared, focus: Sequence[str]) -> list[str]:
+    """Where a temperature fitted on base validation made the NLL worse."""
+    sentences = []
+    for split in focus:
+        number = Number(split, "nll")
+        worse = []
+        for row in rows:
+            after = compared.estimates.get((row, number))
+            before = compared.estimates.get((row._replace(calibrator="none"), number))
+            if row.calibrator == "temperature" and before and after and after.value > before.value:
+                worse.append(f"{row.method_name} (from {before.value:.3f} to {after.value:.3f} nats)")
+        if worse:
+            sentences.append(f"A temperature fitted on validation images raised the {split} NLL of {_join(worse)}.")
+    return sentences
 
 
 def _noise(results: Results, group: Group, rows: Sequence[Row], compared: Compared) -> list[str]:

@@ -74,6 +74,7 @@ def to_latex(table: Table) -> str:
         body.append(f"{label} & {' & '.join(cells)} \\\\")
     return "\n".join(
         [
+            "% needs \\usepackage{booktabs}",
             "\\begin{table}",
             "\\centering",
             f"\\caption{{{_tex(table.title)}. {_tex(table.caption)}.}}",

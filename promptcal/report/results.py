@@ -90,6 +90,11 @@ class Run:
         return self.folder.path.name
 
     @property
+    def history(self) -> list[dict[str, Any]]:
+        """What was noted after each epoch; nothing for a run that did not train here."""
+        return self.folder.history if (self.folder.path / "history.jsonl").is_file() else []
+
+    @property
     def draw(self) -> Draw:
         """What decides the images and classes of a run: its seed and its class split."""
         return Draw(self.seed, self.split_seed)

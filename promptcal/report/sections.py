@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+
+from matplotlib.figure import Figure
 
 from promptcal.report.conventions import CONVENTIONS, METRICS_NOTE, PANELS_NOTE, UNITS
 from promptcal.report.costs import runs_table, versions
@@ -11,6 +13,7 @@ from promptcal.report.figures import (
     confidences,
     instance_temperatures,
     margin_spreads,
+    over_epochs,
     over_shots,
     reliability,
     style,
@@ -18,15 +21,12 @@ from promptcal.report.figures import (
     to_svg,
 )
 from promptcal.report.page import Picture, Section
-from promptcal.report.reading import read
+from promptcal.report.reading import read, read_average
 from promptcal.report.rendering import narrow
 from promptcal.report.results import NOISE_FLOOR, Group, Results, Row, setting
 from promptcal.report.samples import Samples
 from promptcal.report.spreads import spread_table
 from promptcal.report.tables import Table, difference_table, main_columns, make_table, metric_columns
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MOST_CLASSES_LISTED = 20
 
@@ -64,8 +64,17 @@ def span(counts: Iterable[int]) -> str:
     return " to ".join(dict.fromkeys([str(min(known)), str(max(known))]))
 
 
-def averages(material: Material) -> list[tuple[Table, Table | None]]:
-    """For each model and number of shots that ran on several data sets, the means of the columns and their tests."""
+@dataclass(frozen=True)
+class Mean:
+    """The average over data sets of one model and number of shots: its table, its reading, and its tests."""
+
+    table: Table
+    reading: tuple[str, ...]
+    tests: Table | None
+
+
+def averages(material: Material) -> list[Mean]:
+    """The averages of every model and number of shots that ran on several data sets."""
     results, found = material.results, []
     for model, shots in dict.fromkeys((group.model, group.shots) for group in results.groups):
         groups = [group for group in results.groups if (group.model, group.shots) == (model, shots)]
@@ -77,20 +86,18 @@ def averages(material: Material) -> list[tuple[Table, Table | None]]:
         title = f"Average over {len(groups)} data sets, {setting(groups[0])}"
         caption = f"Means of the columns over {', '.join(group.dataset for group in groups)}. {UNITS}"
         table = make_table(title, caption, rows, main_columns(splits), mean)
-        found.append((table, difference_table(f"{title}: Wilcoxon tests", rows, splits, mean)))
+        reading = read_average(rows, splits, mean, [material.compared[group] for group in groups])
+        tests = difference_table("Differences from the best row, tested over data sets", rows, splits, mean)
+        found.append(Mean(table, tuple(reading), tests))
     return found
 
 
-def page_sections(material: Material, means: Sequence[tuple[Table, Table | None]]) -> list[Section]:
+def page_sections(material: Material, means: Sequence[Mean]) -> list[Section]:
     """Every part of the page, in order; ``means`` are those of ``averages``."""
     sections = [
-        Section(
-            "Averages over data sets",
-            tables=tuple(narrow(table) for table, _ in means),
-            folded=tuple(tests for _, tests in means if tests is not None),
-        )
+        Section(mean.table.title, mean.reading, (narrow(mean.table),), folded=(mean.tests,) if mean.tests else ())
+        for mean in means
     ]
-    sections = sections if means else []
     sections += [_group_section(material, group) for group in material.results.groups]
     sections += _shots_sections(material)
     costs = runs_table(material.results, material.samples)
@@ -103,7 +110,7 @@ def _group_section(material: Material, group: Group) -> Section:
     results, samples, compared = material.results, material.samples, material.compared[group]
     rows, splits = results.rows(group), results.splits(group)
     panels = [
-        picture(f"{group} {row}", row.name, lambda row=row: reliability(results, group, [row], samples, named=False))  # type: ignore[misc]
+        picture(f"{group} {row}", row.name, partial(reliability, results, group, [row], samples, named=False))
         for row in material.plain(group)
     ]
     units = {metric: unit for run in results.runs for metric, unit in run.units.items()}
@@ -130,46 +137,50 @@ def _pictures(material: Material, group: Group) -> list[Picture]:
     """The figures that this group has enough runs for."""
     results, samples = material.results, material.samples
     rows = material.plain(group)
-    if not rows:
-        return []
-    pictures = [
-        picture(
-            f"confidences {group}",
-            "How confident each method is before any calibrator, all runs together.",
-            lambda: confidences(results, group, rows, samples),
-        )
+
+    def of(row: Row) -> list[Samples]:
+        return [samples[run.name] for run in results.of(group, row)]
+
+    several = [row for row in rows if len(of(row)) > 1]
+    fitted = [row for row in several if all(one.temperature for one in of(row))]
+    headed = [row for row in rows if any(one.instance_temperature for one in of(row))]
+    histories = {run.name: run.history for row in rows for run in results.of(group, row)}
+    watched = [
+        row
+        for row in rows
+        if any(key.endswith("_ece") for run in results.of(group, row) for one in histories[run.name] for key in one)
     ]
-    several = [row for row in rows if len(results.of(group, row)) > 1]
-    if several:
-        pictures.append(
-            picture(
-                f"spreads {group}",
-                "ECE against the spread of the margin (true logit less the best other), one point a run.",
-                lambda: margin_spreads(results, group, rows, samples),
-            )
-        )
-    fitted = [row for row in several if all(samples[r.name].temperature for r in results.of(group, row))]
-    if fitted:
-        pictures.append(
-            picture(
-                f"temperatures {group}",
-                "The T that temperature scaling found on base validation images, one point a run.",
-                lambda: temperatures(results, group, fitted, samples),
-            )
-        )
-    headed = [row for row in rows if any(samples[r.name].instance_temperature for r in results.of(group, row))]
-    if headed:
-        pictures.append(
-            picture(
-                f"instance temperatures {group}",
-                "The temperature of each image, all runs together.",
-                lambda: instance_temperatures(results, group, headed, samples),
-            )
-        )
-    return pictures
+    drawn: list[tuple[list[Row], str, Callable[[list[Row]], Figure]]] = [
+        (
+            rows,
+            "How confident each method is before any calibrator, all runs together.",
+            lambda shown: confidences(results, group, shown, samples),
+        ),
+        (
+            several,
+            "ECE against the spread of the margin (true logit less the best other), one point a run.",
+            lambda shown: margin_spreads(results, group, shown, samples),
+        ),
+        (
+            fitted,
+            "The T that temperature scaling found on base validation images, one point a run.",
+            lambda shown: temperatures(results, group, shown, samples),
+        ),
+        (
+            headed,
+            "The temperature of each image, all runs together.",
+            lambda shown: instance_temperatures(results, group, shown, samples),
+        ),
+        (
+            watched,
+            "ECE on test images after each epoch, the mean over runs. To look at, not to choose an epoch by.",
+            lambda shown: over_epochs(results, group, shown, histories),
+        ),
+    ]
+    return [picture(f"{group} {caption}", caption, partial(draw, shown)) for shown, caption, draw in drawn if shown]
 
 
-def picture(name: str, caption: str, draw: Callable[[], "Figure"]) -> Picture:
+def picture(name: str, caption: str, draw: Callable[[], Figure]) -> Picture:
     """A figure for the page; ``name`` is unique on it."""
     with style(name):
         return Picture(caption, to_svg(draw()))
@@ -186,7 +197,7 @@ def _shots_sections(material: Material) -> list[Section]:
         rows = list(dict.fromkeys(row for group, _ in by_shots.values() for row in material.plain(group)))
         caption = "ECE before any calibrator against the training images a class, with 95 % intervals."
         splits = results.splits(groups[0])
-        drawn = picture(f"shots {dataset} {model}", caption, lambda by=by_shots, r=rows, s=splits: over_shots(by, r, s))  # type: ignore[misc]
+        drawn = picture(f"shots {dataset} {model}", caption, partial(over_shots, by_shots, rows, splits))
         sections.append(Section(f"ECE against shots: {dataset}, model {model}", pictures=(drawn,)))
     return sections
 

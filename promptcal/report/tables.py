@@ -186,7 +186,8 @@ def difference_table(title: str, rows: Sequence[Row], splits: Sequence[str], com
         span = f"{column.span} {column.heading}".strip()
         heads += [replace(column, span=span, heading="difference"), replace(column, span=span, heading="p")]
     caption = (
-        "Each row less the best one of the column, ± half a 95 % interval, and the p-value after Holm's correction"
+        "Each row less the best one of the column, ± half a 95 % interval, and p after Holm's correction over rows; "
+        "without a second run (over data sets: six of them) there is no p"
     )
     return Table(title, caption, tuple(heads), lines(rows, cells))
 

@@ -46,35 +46,32 @@ def write_report(folders: Sequence[RunFolder], out: Path, *, title: str, unfinis
     samples = {run.name: read_samples(run) for run in results.runs}
     compared = {group: compare(results, group, samples, RESAMPLES) for group in results.groups}
     material = Material(results, samples, compared)
-    tables = {group: main_table(material, group) for group in results.groups}
     means = averages(material)
+    tables = [main_table(material, group) for group in results.groups] + [mean.table for mean in means]
+    reading = [read(results, group, compared[group]) for group in results.groups] + [mean.reading for mean in means]
 
-    every = [*tables.values(), *(table for table, _ in means)]
     files = {name: out / file for name, file in FILES.items()}
     write_text(
         files["page"], to_html(title, _lead(results, unfinished), page_sections(material, means), _foot(results))
     )
-    write_text(files["table"], f"# {title}\n\n" + "\n\n".join(to_markdown(table) for table in every) + "\n")
+    write_text(files["table"], f"# {title}\n\n" + "\n\n".join(to_markdown(table) for table in tables) + "\n")
     write_text(files["csv"], _csv(compared))
-    write_text(files["latex"], "\n\n".join(to_latex(table) for table in every) + "\n")
-    return Written(_text(material, every, unfinished), files | _diagrams(material, out))
+    write_text(files["latex"], "\n\n".join(to_latex(table) for table in tables) + "\n")
+    return Written(_text(tables, reading, unfinished), files | _diagrams(material, out))
 
 
 FILES = {"page": "index.html", "table": "table.md", "csv": "summary.csv", "latex": "table.tex"}
 
 
-def _text(material: Material, tables: Sequence[Table], unfinished: int) -> str:
-    """What the terminal shows: the table of each group with its reading, then the averages."""
+def _text(tables: Sequence[Table], reading: Sequence[Sequence[str]], unfinished: int) -> str:
+    """What the terminal shows: each table with its reading."""
     blocks = []
-    groups = material.results.groups
-    for group, table in zip(groups, tables, strict=False):
-        sentences = read(material.results, group, material.compared[group])
+    for table, sentences in zip(tables, reading, strict=True):
         lines = [textwrap.fill(text, WIDTH, initial_indent="- ", subsequent_indent="  ") for text in sentences]
-        blocks.append("\n\n".join([to_text(table), "\n".join(lines)]))
-    blocks += [to_text(table) for table in tables[len(groups) :]]
+        blocks += [to_text(table), "\n".join(lines)]
     if unfinished:
         blocks.append(_unfinished(unfinished).capitalize() + ".")
-    return "\n\n".join(blocks)
+    return "\n\n".join(block for block in blocks if block)
 
 
 def _diagrams(material: Material, out: Path) -> dict[str, Path]:

@@ -10,7 +10,9 @@ from PIL import Image
 
 from promptcal import cli
 from promptcal.report import write_report
-from promptcal.report.results import H, read_results
+from promptcal.report.page import Section, to_html
+from promptcal.report.results import H, Number, read_results
+from promptcal.report.tables import Cell, Column, Line, Table
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -161,18 +163,34 @@ def test_a_run_without_predictions_is_named(make_run, tmp_path):
         write_report([folder], tmp_path, title="x")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium or chrome here to look at the page with")
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (520, False)])
-def test_a_browser_shows_the_page_in_light_and_dark_without_overflow(written, tmp_path, width, dark):
+def picture_of(page, tmp_path, width, *, dark=False):
+    """What a headless browser shows of a page, as grey levels."""
     picture = tmp_path / "page.png"
     flags = ["headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "hide-scrollbars"]
     flags += ["disable-background-networking", "disable-component-update", "disable-sync"]
     flags += [f"user-data-dir={tmp_path / 'profile'}", f"window-size={width},2400", f"screenshot={picture}"]
     flags += ["blink-settings=preferredColorScheme=0"] if dark else []
-    command = [CHROMIUM, *(f"--{flag}" for flag in flags), written.files["page"].as_uri()]
+    command = [CHROMIUM, *(f"--{flag}" for flag in flags), page.as_uri()]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    pixels = np.asarray(Image.open(picture).convert("L"), dtype=np.int64)
+    return np.asarray(Image.open(picture).convert("L"), dtype=np.int64)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium or chrome here to look at the page with")
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (520, False)])
+def test_a_browser_shows_the_page_in_light_and_dark_without_overflow(written, tmp_path, width, dark):
+    pixels = picture_of(written.files["page"], tmp_path, width, dark=dark)
     ground = pixels[5, 5]
     assert (ground < 40) if dark else (ground > 240)
     assert (pixels[:, -12:] == ground).all()  # nothing reaches over the right margin
     assert (np.abs(pixels - ground) > 100).mean() > 0.02  # and there is something to see
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium or chrome here to look at the page with")
+def test_many_sections_and_wide_tables_stay_on_the_page(tmp_path):
+    columns = tuple(Column(Number("base", str(k)), "", f"a long heading {k}") for k in range(20))
+    wide = Table("wide", "a caption " * 30, columns, (Line("row", 0, (Cell("1.0"),) * 20),))
+    sections = [Section(f"A data set with a long name {k}", tables=(wide,)) for k in range(9)]
+    page = tmp_path / "page.html"
+    page.write_text(to_html("Many", "lead", sections, "foot"), encoding="utf-8")
+    pixels = picture_of(page, tmp_path, 700)
+    assert (pixels[:, -12:] == pixels[5, 5]).all()
