@@ -9,6 +9,7 @@ from promptcal.calibrators.contract import Calibrator
 from promptcal.calibrators.proximity import own_proximity, proximity
 from promptcal.config import register
 from promptcal.errors import ConfigError
+from promptcal.metrics.base_novel import take
 from promptcal.types import Predictions
 
 
@@ -71,7 +72,7 @@ class BinMeanShift(Calibrator):
         self.edges_ = np.unique(quantiles[quantiles < near.max()])
         level = np.searchsorted(self.edges_, near)
         self.parts_ = [
-            build_calibrator(self.binning).fit(take_rows(predictions, np.flatnonzero(level == part)))
+            build_calibrator(self.binning).fit(take(predictions, np.flatnonzero(level == part)))
             for part in range(len(self.edges_) + 1)
         ]
 
@@ -82,18 +83,8 @@ class BinMeanShift(Calibrator):
         for part, calibrator in enumerate(self.parts_):
             rows = np.flatnonzero(level == part)
             if len(rows):
-                probs[rows] = calibrator.apply(take_rows(predictions, rows)).probs()
+                probs[rows] = calibrator.apply(take(predictions, rows)).probs()
         return predictions.replace(probabilities=probs)
 
     def _found(self) -> str:
         return f"{len(self.parts_)} levels of {', '.join(str(part.n_fit_) for part in self.parts_)} rows"
-
-
-ROW_FIELDS = ("logits", "labels", "temperature", "zero_shot_logits", "image_features", "probabilities")
-
-
-def take_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
-    """The predictions of some rows."""
-    fields = {name: value[rows] for name in ROW_FIELDS if (value := getattr(predictions, name)) is not None}
-    paths = None if predictions.paths is None else tuple(predictions.paths[row] for row in rows)
-    return predictions.replace(**fields, paths=paths)

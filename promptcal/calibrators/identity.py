@@ -11,7 +11,7 @@ from promptcal.types import Predictions
 class Identity(Calibrator):
     """The predictions as they are.
 
-    >>> Identity().fit(np.eye(2), [0, 1]).predict_proba(np.zeros((1, 2)))
+    >>> Identity().predict_proba(np.zeros((1, 2)))
     array([[0.5, 0.5]])
     """
 

@@ -10,9 +10,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from promptcal.calibrators import Calibrator, InSampleWarning, build_calibrator, load_calibrator
-from promptcal.calibrators.bin_mean_shift import take_rows
 from promptcal.config import options
 from promptcal.errors import DataError, MissingField, NotFitted
+from promptcal.metrics.base_novel import take
 
 QUICK = {"sats": {"epochs": 2, "hidden": [32, 16]}}
 """Parameters that shorten a training; the others run with their defaults."""
@@ -127,7 +127,7 @@ def test_clone_is_unfitted_and_alike(calibrator):
 def test_rows_do_not_depend_on_each_other(calibrator, base):
     rows = np.arange(0, 200, 3)
     whole = calibrator.transform(base).probs()[rows]
-    assert np.allclose(calibrator.transform(take_rows(base, rows)).probs(), whole, rtol=1e-5, atol=1e-8)
+    assert np.allclose(calibrator.transform(take(base, rows)).probs(), whole, rtol=1e-5, atol=1e-8)
 
 
 def test_missing_fields_are_named(calibrator, base):
@@ -141,7 +141,7 @@ def test_missing_fields_are_named(calibrator, base):
 def test_nan_and_no_rows_are_refused(calibrator, base):
     logits = base.logits.copy()
     logits[7, 2] = np.nan
-    empty = take_rows(base, np.arange(0))
+    empty = take(base, np.arange(0))
     for split, words in ((base.replace(logits=logits), "row 7 of logits of base"), (empty, "no rows")):
         if calibrator.name != "none" or split is empty:
             with pytest.raises(DataError, match=words):

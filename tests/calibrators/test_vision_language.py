@@ -1,5 +1,6 @@
 """Calibrators for vision-language models: zero-shot, mixing, routing, DAC, SaLS, proximity, SATS."""
 
+import copy
 import math
 from itertools import pairwise
 
@@ -20,10 +21,13 @@ from promptcal.calibrators import (
     TemperatureScaling,
     ZeroShot,
 )
-from promptcal.calibrators.bin_mean_shift import take_rows
 from promptcal.calibrators.proximity import own_proximity, proximity
 from promptcal.errors import ConfigError, DataError
 from promptcal.metrics import nll_from_logits
+from promptcal.metrics.base_novel import take
+
+
+FEATURES = ("image_features", "text_features", "zero_shot_text_features")
 
 
 def test_zero_shot_and_mix(base):
@@ -88,7 +92,7 @@ def test_dac_leaves_base_classes_alone_and_reads_no_rows(val, base, novel):
     calibrator = DAC().fit(val)
     assert np.array_equal(calibrator.factors(base), np.ones(8))
     assert np.array_equal(calibrator.transform(base).probs(), base.probs())
-    other = DAC().fit(take_rows(val, np.arange(3)))
+    other = DAC().fit(take(val, np.arange(3)))
     assert np.array_equal(other.transform(novel).probs(), calibrator.transform(novel).probs())
     nearly = base.replace(text_features=base.text_features + 0.01)
     assert np.array_equal(calibrator.factors(nearly), np.ones(8))
@@ -97,6 +101,7 @@ def test_dac_leaves_base_classes_alone_and_reads_no_rows(val, base, novel):
 def test_dac_takes_all_base_classes_where_there_are_fewer_than_k(val, novel):
     three = val.replace(
         logits=val.logits[:, :3],
+        zero_shot_logits=None,
         labels=val.labels % 3,
         classes=val.classes[:3],
         text_features=val.text_features[:3],
@@ -108,10 +113,13 @@ def test_dac_takes_all_base_classes_where_there_are_fewer_than_k(val, novel):
 def test_dac_refuses_what_it_cannot_use(val, novel):
     with pytest.raises(ConfigError, match="neighbours=0"):
         DAC(neighbours=0).fit(val)
+    narrow = {name: getattr(novel, name)[:, :9] for name in FEATURES}
     with pytest.raises(DataError, match="base split 16"):
-        DAC().fit(val).transform(novel.replace(text_features=novel.text_features[:, :9]))
+        DAC().fit(val).transform(novel.replace(**narrow))
+    short = copy.copy(val)  # past the shape checks that the tests run under
+    object.__setattr__(short, "text_features", val.text_features[:5])
     with pytest.raises(DataError, match="one each"):
-        DAC().fit(val.replace(text_features=val.text_features[:5]))
+        DAC().fit(short)
     zeros = novel.text_features.copy()
     zeros[2] = 0
     with pytest.raises(DataError, match="'class 10' are all zero"):
@@ -212,7 +220,7 @@ def test_bin_mean_shift_is_one_binning_per_level(val, base, novel):
     for low, high in pairwise(bounds):
         fit, rows = np.flatnonzero((own > low) & (own <= high)), np.flatnonzero((near > low) & (near <= high))
         assert abs(len(fit) - 80) <= 1
-        expected = MultiIsotonic().fit(take_rows(val, fit)).transform(take_rows(base, rows)).probs()
+        expected = MultiIsotonic().fit(take(val, fit)).transform(take(base, rows)).probs()
         assert np.array_equal(after[rows], expected)
     assert BinMeanShift("histogram").transfers_to_new_classes is False
     with pytest.raises(ConfigError, match="levels=0"):
