@@ -130,8 +130,8 @@ def bin_sums(
     sums = np.bincount(cells.ravel(), weights=outcome.ravel(), minlength=cells.shape[0] * bins)
     return BinSums(
         count=np.bincount(index, minlength=bins).astype(np.float64),
-        confidence=np.bincount(index, weights=confidence, minlength=bins),
-        outcome=sums.reshape(*replicates, bins),
+        confidence=np.bincount(index, weights=confidence, minlength=bins).astype(np.float64, copy=False),
+        outcome=sums.astype(np.float64, copy=False).reshape(*replicates, bins),
     )
 
 

@@ -10,11 +10,11 @@ from jaxtyping import Float
 from promptcal.errors import DataError
 from promptcal.metrics.bins import bin_index
 from promptcal.metrics.contract import Scored, TopLabelPredictions, score
+from promptcal.metrics.noise import blocks
 from promptcal.metrics.presets import nll_rows
 from promptcal.metrics.proper import row_brier
 from promptcal.types import Predictions
 
-BLOCK_ELEMENTS = 1 << 22
 ECE_BINS = 15
 
 
@@ -119,9 +119,7 @@ def _compare(
     value_a, value_b = values(a.sum(axis=0)), values(b.sum(axis=0))
     difference = value_b - value_a
     extreme, drawn = np.ones(len(pairs)), []
-    step = max(1, BLOCK_ELEMENTS // n)
-    for start in range(0, replicates, step):
-        size = min(step, replicates - start)
+    for size in blocks(replicates, n):
         swapped = (generator.random((size, n)) < 0.5).astype(np.float64)
         mixed = a.sum(axis=0) + swapped @ (b - a)
         permuted = values(a.sum(axis=0) + b.sum(axis=0) - mixed) - values(mixed)

@@ -12,6 +12,7 @@ from promptcal.errors import MissingField
 from promptcal.metrics.bins import Binning, BinSums, bin_sums, width_bins
 from promptcal.metrics.inputs import check_labels, check_outcomes, check_probabilities, top_of
 from promptcal.metrics.proper import softmax_and_nll
+from promptcal.metrics.selective import Levels, levels
 from promptcal.types import Predictions
 
 
@@ -70,10 +71,6 @@ class Scored:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    def take(self, rows: Int[np.ndarray, " m"]) -> "Scored":
-        """The top labels of some rows; what belongs to all classes is left behind."""
-        return Scored(self.confidence[rows], self.correct[rows], self.predicted[rows], self.labels[rows])
 
     @property
     def probs(self) -> Float[np.ndarray, "n C"]:
@@ -138,7 +135,7 @@ class Metric:
         rows: where the metric is a mean over samples, the values it is the mean of.
         binned: where the metric is a function of top-label bin sums, that function.
         all_classes: whether it needs the probabilities of all classes.
-        resample: whether the basic bootstrap gives it an interval.
+        levels: where the metric is a function of the errors at each confidence, that function.
     """
 
     name: str
@@ -149,8 +146,8 @@ class Metric:
     norm: str | None = None
     closed: str | None = None
     unit: str = "fraction"
+    levels: Callable[[Levels], np.ndarray] | None = None
     all_classes: bool = False
-    resample: bool = False
 
 
 def mean_metric(
@@ -163,6 +160,16 @@ def mean_metric(
         return float(values.mean()) if len(values) else None
 
     return Metric(name, value, rows=rows, unit=unit, all_classes=all_classes)
+
+
+def level_metric(name: str, area: Callable[[Levels], np.ndarray]) -> Metric:
+    """A metric that is a function of the errors at each confidence; None where that is NaN."""
+
+    def value(scored: Scored) -> float | None:
+        found = float(area(levels(scored.confidence, scored.correct)))
+        return None if np.isnan(found) else found
+
+    return Metric(name, value, levels=area)
 
 
 def binned_metric(

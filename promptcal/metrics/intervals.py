@@ -9,7 +9,8 @@ from scipy.stats import norm as normal
 
 from promptcal.metrics.bins import Binning, bin_sums, debiased_l2_squared, width_bins
 from promptcal.metrics.inputs import top_label
-from promptcal.metrics.noise import calibrated_outcomes
+from promptcal.metrics.noise import blocks, calibrated_outcomes
+from promptcal.metrics.selective import Levels, levels
 
 LEVEL = 0.95
 TEST_REPLICATES = 999
@@ -97,24 +98,32 @@ def convex_interval(
     return Interval(max(0.0, least), min(1.0, value + above), "mean gap below, plug-in above")
 
 
-def basic_bootstrap(
-    statistic: Callable[[Int[np.ndarray, " n"]], float | None],
-    n: int,
-    value: float,
+def level_interval(
+    confidence: Float[np.ndarray, " n"],
+    correct: Float[np.ndarray, " n"],
+    area: Callable[[Levels], np.ndarray],
     *,
     level: float = LEVEL,
     replicates: int = BOOTSTRAP_REPLICATES,
     seed: int = 0,
-) -> Interval:
-    """The basic bootstrap interval, 2·value - quantiles of the statistic over resampled rows.
+) -> Interval | None:
+    """The basic bootstrap interval, 2·value - quantiles over resampled rows, of a function of the errors by confidence.
 
-    Resamples on which the statistic does not exist (None) are left out.
+    Resamples on which the function does not exist are left out; None where it exists on none.
     """
-    generator = np.random.default_rng(seed)
-    drawn = (statistic(generator.integers(0, n, n)) for _ in range(replicates))
-    values = np.array([value for value in drawn if value is not None])
-    if len(values) == 0:
-        return Interval(value, value, "basic bootstrap")
+    _, index = np.unique(-confidence, return_inverse=True)
+    cell = np.sort(2 * index + (correct == 0.0))
+    n, cells = len(cell), 2 * (int(index.max()) + 1)
+    generator, drawn = np.random.default_rng(seed), []
+    for block in blocks(replicates, n):
+        chosen = cell[generator.integers(0, n, (block, n))] + np.arange(block)[:, None] * cells
+        counts = np.bincount(chosen.ravel(), minlength=block * cells).reshape(block, -1, 2).astype(np.float64)
+        drawn.append(area(Levels(counts.sum(axis=-1), counts[..., 1])))
+    values = np.concatenate(drawn)
+    values = values[~np.isnan(values)]
+    value = float(area(levels(confidence, correct)))
+    if np.isnan(value) or len(values) == 0:
+        return None
     low, high = np.quantile(values, [0.5 - level / 2.0, 0.5 + level / 2.0])
     return Interval(2 * value - float(high), 2 * value - float(low), "basic bootstrap")
 

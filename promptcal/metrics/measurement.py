@@ -10,9 +10,9 @@ from promptcal.metrics.bins import Binning, BinSums, debiased_l2_squared, l1, l2
 from promptcal.metrics.contract import Measurement, Metric, Scored, TopLabelPredictions, score
 from promptcal.metrics.intervals import (
     Interval,
-    basic_bootstrap,
     convex_interval,
     l2_interval,
+    level_interval,
     mean_interval,
     outcome_test,
     squared_l2_interval,
@@ -103,7 +103,6 @@ def _interval(metric: Metric, scored: Scored, value: float | None) -> Interval |
             return convex_interval(residual, value, CONVEX[reduce])
         interval = SQUARED.get(reduce)
         return interval and interval(scored.confidence, scored.correct, binning)
-    if metric.resample:
-        ordered = scored.take(np.lexsort((scored.labels, scored.predicted, scored.confidence)))
-        return basic_bootstrap(lambda rows: metric.value(ordered.take(rows)), len(scored), value)
+    if metric.levels is not None:
+        return level_interval(scored.confidence, scored.correct, metric.levels)
     return None

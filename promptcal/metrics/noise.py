@@ -18,15 +18,20 @@ FLOOR_COSINES = 500
 """Cosines for the noise floor of smooth ECE: enough down to a bandwidth of 0.0056."""
 
 
+def blocks(replicates: int, n: int) -> Iterator[int]:
+    """Block sizes that sum to ``replicates``, so that a table [block, n] stays within ``BLOCK_ELEMENTS``."""
+    step = max(1, BLOCK_ELEMENTS // n)
+    for start in range(0, replicates, step):
+        yield min(step, replicates - start)
+
+
 def calibrated_outcomes(
     confidence: Float[np.ndarray, " n"], replicates: int, seed: int = 0
 ) -> Iterator[Float[np.ndarray, "r n"]]:
     """Blocks of outcomes [r, n] of a perfectly calibrated model: 1 with probability ``confidence``, independently."""
     generator = np.random.default_rng(seed)
-    n = len(confidence)
-    step = max(1, BLOCK_ELEMENTS // n)
-    for start in range(0, replicates, step):
-        yield (generator.random((min(step, replicates - start), n)) < confidence).astype(np.float64)
+    for block in blocks(replicates, len(confidence)):
+        yield (generator.random((block, len(confidence))) < confidence).astype(np.float64)
 
 
 def binned_floors(

@@ -7,7 +7,7 @@ import numpy as np
 from promptcal.errors import MissingField
 from promptcal.metrics import bins, peers, proper, selective
 from promptcal.metrics.binned import classwise_ece
-from promptcal.metrics.contract import Metric, Scored, binned_metric, mean_metric
+from promptcal.metrics.contract import Metric, Scored, binned_metric, level_metric, mean_metric
 from promptcal.metrics.kde import kernel_error
 from promptcal.metrics.neighbours import proximity, proximity_error
 from promptcal.metrics.smooth import lipschitz_supremum, smooth_error
@@ -66,11 +66,11 @@ GUO15 = (
         all_classes=True,
     ),
     Metric("smooth_ece", lambda scored: smooth_error(scored.confidence, scored.correct).value),
-    Metric("macro_f1", lambda scored: proper.macro_f1_of(scored.predicted, scored.labels), resample=True),
-    Metric("auroc", lambda scored: selective.area_under_roc(scored.confidence, scored.correct), resample=True),
-    Metric("aurc", lambda scored: selective.area_under_risk_coverage(scored.confidence, scored.correct), resample=True),
-    Metric("eaurc", lambda scored: selective.excess_area(scored.confidence, scored.correct), resample=True),
-    Metric("augrc", lambda scored: selective.generalised_area(scored.confidence, scored.correct), resample=True),
+    Metric("macro_f1", lambda scored: proper.macro_f1_of(scored.predicted, scored.labels)),
+    level_metric("auroc", selective.roc_area),
+    level_metric("aurc", selective.risk_coverage_area),
+    level_metric("eaurc", selective.excess_area),
+    level_metric("augrc", selective.generalised_area),
     _hcfp("joint", 0.9),
     _hcfp("given_confident", 0.9),
     _hcfp("given_wrong", 0.9),

@@ -4,10 +4,91 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
 
 from promptcal.errors import ConfigError, unknown
 from promptcal.metrics.inputs import top_label
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Per distinct confidence, from the largest down: the number of samples there and of errors among them.
+
+    The last axis is the level. Leading axes are replicates (resampled data), and the areas below then have those axes.
+    """
+
+    size: Float[np.ndarray, "*r L"]
+    errors: Float[np.ndarray, "*r L"]
+
+    @property
+    def rate(self) -> Float[np.ndarray, "*r L"]:
+        """The share of errors of each level, 0 where it is empty."""
+        result: np.ndarray = self.errors / np.maximum(self.size, 1.0)
+        return result
+
+    @property
+    def covered(self) -> Float[np.ndarray, "*r L"]:
+        """How many samples are more confident than each level."""
+        result: np.ndarray = np.cumsum(self.size, axis=-1) - self.size
+        return result
+
+    @property
+    def missed(self) -> Float[np.ndarray, "*r L"]:
+        """How many errors are more confident than each level."""
+        result: np.ndarray = np.cumsum(self.errors, axis=-1) - self.errors
+        return result
+
+
+def levels(confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"]) -> Levels:
+    """The levels of a set of predictions."""
+    _, index, size = np.unique(-confidence, return_inverse=True, return_counts=True)
+    return Levels(size.astype(np.float64), np.bincount(index, weights=1.0 - correct))
+
+
+def harmonic_numbers(n: int) -> Float[np.ndarray, " n1"]:
+    """1 + 1/2 + ... + 1/k for k = 0 to n."""
+    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
+
+
+def roc_area(levels: Levels) -> np.ndarray:
+    """The Mann-Whitney statistic of confidence for correctness over its maximum; NaN where one outcome is missing."""
+    right, wrong = levels.size - levels.errors, levels.errors
+    pairs = right.sum(axis=-1) * wrong.sum(axis=-1)
+    above = levels.covered - levels.missed
+    won = (wrong * (above + 0.5 * right)).sum(axis=-1)
+    return np.asarray(np.where(pairs > 0, won / np.where(pairs > 0, pairs, 1.0), np.nan))
+
+
+def risk_coverage_area(levels: Levels) -> np.ndarray:
+    """The mean over k = 1 to n of the expected share of errors among the k most confident.
+
+    Within a level the expected errors grow linearly, so the sum over its k is a difference of harmonic numbers.
+    """
+    n = int(levels.size.sum(axis=-1).max())
+    harmonic = harmonic_numbers(n)
+    first, last = levels.covered.astype(np.int64), (levels.covered + levels.size).astype(np.int64)
+    offset = levels.missed - levels.covered * levels.rate
+    return np.asarray((levels.errors + offset * (harmonic[last] - harmonic[first])).sum(axis=-1) / n)
+
+
+def least_risk_coverage_area(levels: Levels) -> np.ndarray:
+    """The area of an ordering with every right prediction first."""
+    n = int(levels.size.sum(axis=-1).max())
+    harmonic = harmonic_numbers(n)
+    wrong = levels.errors.sum(axis=-1)
+    right = (n - wrong).astype(np.int64)
+    return np.asarray((wrong - right * (harmonic[n] - harmonic[right])) / n)
+
+
+def excess_area(levels: Levels) -> np.ndarray:
+    """The area under the risk-coverage curve less the least one that the same accuracy allows."""
+    return np.asarray(risk_coverage_area(levels) - least_risk_coverage_area(levels))
+
+
+def generalised_area(levels: Levels) -> np.ndarray:
+    """The mean over k of the expected errors among the k most confident, divided by n."""
+    n = levels.size.sum(axis=-1)
+    errors = levels.size * levels.missed + levels.rate * levels.size * (levels.size + 1.0) / 2.0
+    return np.asarray(errors.sum(axis=-1) / n**2)
 
 
 def auroc(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> float | None:
@@ -19,42 +100,8 @@ def auroc(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> flo
     >>> auroc(np.array([[0.8, 0.2], [0.7, 0.3]]), np.array([0, 1]))
     1.0
     """
-    return area_under_roc(*top_label(probs, labels))
-
-
-def area_under_roc(score: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"]) -> float | None:
-    """The Mann-Whitney statistic of a score for a 0/1 outcome, divided by its maximum; None where one outcome lacks."""
-    positive = float(outcome.sum())
-    negative = len(outcome) - positive
-    if positive == 0.0 or negative == 0.0:
-        return None
-    rank_sum = float(rankdata(score)[outcome == 1.0].sum())
-    return (rank_sum - positive * (positive + 1.0) / 2.0) / (positive * negative)
-
-
-def expected_errors(confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Expected number of errors among the k most confident samples, k = 1 to n, ties broken at random."""
-    order = np.argsort(-confidence, kind="stable")
-    _, group, size = np.unique(-confidence[order], return_inverse=True, return_counts=True)
-    rate = np.bincount(group, weights=1.0 - correct[order]) / size
-    result: np.ndarray = np.cumsum(rate[group])
-    return result
-
-
-def risk_coverage(confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The expected share of errors among the k most confident samples, k = 1 to n."""
-    result: np.ndarray = expected_errors(confidence, correct) / np.arange(1, len(correct) + 1)
-    return result
-
-
-def area_under_risk_coverage(confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"]) -> float:
-    """The mean of the risk-coverage curve."""
-    return float(risk_coverage(confidence, correct).mean())
-
-
-def excess_area(confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"]) -> float:
-    """The area under the risk-coverage curve less that of an ordering with every right prediction first."""
-    return area_under_risk_coverage(confidence, correct) - area_under_risk_coverage(correct, correct)
+    area = float(roc_area(levels(*top_label(probs, labels))))
+    return None if np.isnan(area) else area
 
 
 def aurc(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> float:
@@ -66,7 +113,7 @@ def aurc(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> floa
     >>> aurc(np.array([[0.8, 0.2], [0.7, 0.3]]), np.array([0, 1]))
     0.25
     """
-    return area_under_risk_coverage(*top_label(probs, labels))
+    return float(risk_coverage_area(levels(*top_label(probs, labels))))
 
 
 def eaurc(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> float:
@@ -77,7 +124,7 @@ def eaurc(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> flo
     >>> eaurc(np.array([[0.8, 0.2], [0.7, 0.3]]), np.array([0, 1]))
     0.0
     """
-    return excess_area(*top_label(probs, labels))
+    return float(excess_area(levels(*top_label(probs, labels))))
 
 
 def augrc(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> float:
@@ -89,12 +136,7 @@ def augrc(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> flo
     >>> augrc(np.array([[0.8, 0.2], [0.7, 0.3]]), np.array([0, 1]))
     0.25
     """
-    return generalised_area(*top_label(probs, labels))
-
-
-def generalised_area(confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"]) -> float:
-    """The mean over k of the expected errors among the k most confident, divided by n."""
-    return float(expected_errors(confidence, correct).mean() / len(correct))
+    return float(generalised_area(levels(*top_label(probs, labels))))
 
 
 @dataclass(frozen=True)
@@ -124,13 +166,7 @@ def hcfp(
     >>> hcfp(np.array([[0.95, 0.05], [0.05, 0.95]]), np.array([0, 0])).indices
     array([1])
     """
-    return confident_errors(*top_label(probs, labels), threshold, kind)
-
-
-def confident_errors(
-    confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"], threshold: float = 0.9, kind: str = "joint"
-) -> ConfidentErrors:
-    """The errors with a confidence of at least ``threshold`` and their rate."""
+    confidence, correct = top_label(probs, labels)
     rows = confident_error_rows(confidence, correct, threshold, kind)
     indices = np.nonzero((confidence >= threshold) & (correct == 0.0))[0]
     return ConfidentErrors(float(rows.mean()) if len(rows) else None, indices, threshold, kind)
@@ -156,20 +192,11 @@ def threshold_for_budget(
     >>> threshold_for_budget(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1]), budget=0.1)
     0.9
     """
-    return budget_threshold(*top_label(probs, labels), budget, kind)
-
-
-def budget_threshold(
-    confidence: Float[np.ndarray, " n"], correct: Float[np.ndarray, " n"], budget: float = 0.01, kind: str = "joint"
-) -> float | None:
-    """The smallest observed confidence that keeps the rate of confident errors within the budget."""
-    order = np.argsort(-confidence, kind="stable")
-    last = np.append(np.diff(confidence[order]) != 0.0, True)
-    errors = np.cumsum(1.0 - correct[order])[last]
-    accepted = np.nonzero(last)[0] + 1.0
-    wrong = max(float((1.0 - correct).sum()), 1.0)
-    totals = {"joint": np.full_like(accepted, len(correct)), "given_confident": accepted, "given_wrong": wrong}
+    confidence, correct = top_label(probs, labels)
+    found = levels(confidence, correct)
+    errors, accepted = np.cumsum(found.errors), np.cumsum(found.size)
+    totals = {"joint": accepted[-1], "given_confident": accepted, "given_wrong": max(errors[-1], 1.0)}
     if kind not in totals:
         raise ConfigError(unknown("kind of confident error", kind, KINDS))
     within = np.nonzero(errors / totals[kind] <= budget)[0]
-    return float(confidence[order][last][within[-1]]) if len(within) else None
+    return float(np.unique(confidence)[::-1][within[-1]]) if len(within) else None
