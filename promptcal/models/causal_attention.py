@@ -20,11 +20,11 @@ class Segment:
     """Query rows in equal blocks and the keys they see: [constants | shared rows | the block's own rows].
 
     Attributes:
-        queries: which of the query rows.
+        queries: which of the query rows; the own rows where all rows are queries.
         shared: how many leading key rows all blocks see.
         own: which key rows are the blocks' own.
         constants: how many constant keys a block sees.
-        mask: [blocks, queries of a block, keys], 0 where a key is seen and minus infinity where it is not.
+        mask: [blocks, 1, queries of a block, keys], 0 where a key is seen and minus infinity where it is not.
     """
 
     queries: slice
@@ -39,7 +39,7 @@ class CausalAttention(torch.autograd.Function):
 
     ``apply(packed, query, constants, segments, heads)`` takes ``packed`` [g, R, 3d] = queries, keys and values of all
     rows with ``query`` None, or keys and values [g, R, 2d] with queries [g, Q, d] of some; and the constant keys and
-    values of each segment [2, blocks, heads, k, head]. The first segment covers all rows as keys. Returns [g, Q, d].
+    values of each segment [2, 1, blocks, heads, k, head]. The first segment covers all rows as keys. Returns [g, Q, d].
     """
 
     @staticmethod
@@ -52,59 +52,60 @@ class CausalAttention(torch.autograd.Function):
         heads: int,
     ) -> Tensor:
         """The attended values of the query rows."""
-        q, kv = _split(packed, query, heads)
-        groups, _, _, head = q.shape
-        output = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        asking, keyed = _lanes(packed, query, heads)
+        _, groups, rows, _, head = asking.shape
+        output = packed.new_empty(1, groups, rows, heads, head)
         kept: list[Tensor] = []
         for segment, constant in zip(segments, constants, strict=True):
-            blocks, _, keys = segment.mask.shape
-            asked = _blocks(q[:, segment.queries], blocks).contiguous()
-            known = kv.new_empty(2, groups, blocks, heads, keys, head)
+            blocks, _, _, keys = segment.mask.shape
             first, own = segment.constants, segment.constants + segment.shared
-            known[..., :first, :] = constant[:, None]
-            known[..., first:own, :] = _blocks(kv[:, :, : segment.shared], 1)
-            known[..., own:, :] = _blocks(kv[:, :, segment.own], blocks)
-            k, v = known.flatten(1, 3)
-            scores = torch.bmm(asked.flatten(0, 2), k.transpose(1, 2)).view(*asked.shape[:4], keys)
-            torch.add(segment.mask[:, None], scores, alpha=head**-0.5, out=scores)
-            weights = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(q.dtype)
-            attended = torch.bmm(weights.flatten(0, 2), v).view(asked.shape)
-            _blocks(output[:, segment.queries], blocks).copy_(attended)
-            kept += [asked, known, weights]
+            laid = packed.new_empty(2, groups, blocks, heads, keys, head)
+            laid[..., :first, :] = constant
+            if segment.shared:
+                laid[..., first:own, :] = _blocks(keyed[:, :, : segment.shared], 1)
+            laid[..., own:, :] = _blocks(keyed[:, :, segment.own], blocks)
+            k, v = laid.flatten(1, 3)
+            q = _blocks(asking[:, :, segment.queries], blocks).flatten(0, 3)
+            scores = torch.bmm(q, k.mT)
+            masked = scores.view(groups, blocks, heads, -1, keys)
+            torch.add(segment.mask, masked, alpha=head**-0.5, out=masked)
+            weights = torch.softmax(scores, -1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
+            attended = torch.bmm(weights, v).view(1, groups, blocks, heads, -1, head)
+            _blocks(output[:, :, segment.queries], blocks).copy_(attended)
+            kept += [q, laid, weights]
         ctx.save_for_backward(*kept)
         ctx.segments, ctx.rows, ctx.separate = segments, packed.shape[1], query is not None
-        return output.view(groups, -1, heads * head)
+        return output.view(groups, rows, heads * head)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the packed rows and of separate queries."""
         groups, rows, width = upstream.shape
-        saved = ctx.saved_tensors  # once: a checkpointed part gives them a single time
-        heads = saved[0].shape[2]
+        heads, _, head = ctx.saved_tensors[1].shape[3:]
         packed = upstream.new_empty(groups, ctx.rows, (2 if ctx.separate else 3) * width)
         query = torch.empty_like(upstream) if ctx.separate else None
-        dq, dkv = _split(packed, query, heads)
-        upstream = upstream.view(groups, rows, heads, -1)
+        asking, keyed = _lanes(packed, query, heads)
+        upstream = upstream.view(1, groups, rows, heads, head)
         for index, segment in enumerate(ctx.segments):
-            asked, known, weights = saved[3 * index : 3 * index + 3]
-            blocks, scale = len(segment.mask), asked.shape[-1] ** -0.5
-            k, v = known.flatten(1, 3)
-            weights = weights.flatten(0, 2)
-            g = _blocks(upstream[:, segment.queries], blocks).contiguous().flatten(0, 2)
-            change = torch.empty_like(known)
-            torch.bmm(weights.transpose(1, 2), g, out=change[1].flatten(0, 2))
-            scores = torch.bmm(g, v.transpose(1, 2))
-            scores = torch.ops.aten._softmax_backward_data(scores, weights, -1, scores.dtype).mul_(scale)
-            torch.bmm(scores.transpose(1, 2), asked.flatten(0, 2), out=change[0].flatten(0, 2))
-            _blocks(dq[:, segment.queries], blocks).copy_(torch.bmm(scores, k).view(asked.shape))
-            first, own = segment.constants, segment.constants + segment.shared
-            target = _blocks(dkv[:, :, segment.own], blocks)
-            if index == 0:
-                target.copy_(change[..., own:, :])
-                _blocks(dkv[:, :, : segment.shared], 1).copy_(change[..., first:own, :].sum(2, keepdim=True))
-            else:
-                target.add_(change[..., own:, :])
+            q, laid, weights = ctx.saved_tensors[3 * index : 3 * index + 3]
+            blocks, own = len(segment.mask), segment.constants + segment.shared
+            change = torch.empty_like(laid)
+            (k, v), (dk, dv) = laid.flatten(1, 3), change.flatten(1, 3)
+            g = _blocks(upstream[:, :, segment.queries], blocks).flatten(0, 3)
+            torch.bmm(weights.mT, g, out=dv)
+            scores = torch.ops.aten._softmax_backward_data(torch.bmm(g, v.mT), weights, -1, g.dtype).mul_(head**-0.5)
+            torch.bmm(scores.mT, q, out=dk)
+            dq = torch.bmm(scores, k).view(1, groups, blocks, heads, -1, head)
+            _blocks(asking[:, :, segment.queries], blocks).copy_(dq)
+            mine = _blocks(keyed[:, :, segment.own], blocks)
+            if index:
+                mine.add_(change[..., own:, :])
+                continue
+            mine.copy_(change[..., own:, :])
+            if segment.shared:
+                shared = change[..., segment.constants : own, :].sum(2, keepdim=True)
+                _blocks(keyed[:, :, : segment.shared], 1).copy_(shared)
         return packed, query, None, None, None
 
 
@@ -132,17 +133,17 @@ class QuickMlp(torch.autograd.Function):
         return (change @ weight1).view(upstream.shape), None, None, None, None
 
 
-def _split(packed: Tensor, query: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
-    """Views: queries [g, Q, heads, head], and keys and values [2, g, R, heads, head]."""
+def _lanes(packed: Tensor, query: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
+    """Views: queries [1, g, Q, heads, head], and keys and values [2, g, R, heads, head]."""
     groups, rows, width = packed.shape
     if query is None:
-        parts = packed.view(groups, rows, 3, heads, width // 3 // heads).permute(2, 0, 1, 3, 4)
-        return parts[0], parts[1:]
-    head = query.shape[2] // heads
-    return query.view(groups, -1, heads, head), packed.view(groups, rows, 2, heads, head).permute(2, 0, 1, 3, 4)
+        lanes = packed.view(groups, rows, 3, heads, width // (3 * heads)).permute(2, 0, 1, 3, 4)
+        return lanes[:1], lanes[1:]
+    head = width // (2 * heads)
+    return query.view(1, groups, -1, heads, head), packed.view(groups, rows, 2, heads, head).permute(2, 0, 1, 3, 4)
 
 
 def _blocks(x: Tensor, blocks: int) -> Tensor:
-    """[..., rows, heads, head] as a view [..., blocks, heads, rows of a block, head]."""
-    rows, heads, head = x.shape[-3:]
-    return x.view(*x.shape[:-3], blocks, rows // blocks, heads, head).transpose(-2, -3)
+    """[l, g, rows, heads, head] as a view [l, g, blocks, heads, rows of a block, head]."""
+    lanes, groups, rows, heads, head = x.shape
+    return x.view(lanes, groups, blocks, rows // blocks, heads, head).transpose(3, 4)

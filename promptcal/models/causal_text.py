@@ -100,6 +100,7 @@ class CausalText:
         if not clip.is_plain_causal:
             raise ConfigError(f"the text tower of '{clip.name}' is not a plain causal one; use the plain text pass.")
         self.clip, self.plan = clip, plan
+        self._modules = tuple(module for module in clip.text.transformer.modules() if module._parameters)
         self._weights: tuple[Any, ...] = ()
         self._bound: dict[bool, _BoundTree] = {}
 
@@ -134,8 +135,9 @@ class CausalText:
     def _bind(self, prompts: Prompts) -> "_BoundTree":
         """The tree for shared or for class-specific contexts, with constants of the weights as they are now."""
         text = self.clip.text
-        frozen = (*text.transformer.parameters(), text.token_embedding.weight, text.positional_embedding)
-        weights = tuple((p.data_ptr(), p._version, p.dtype, p.device) for p in frozen)
+        frozen = [p for module in self._modules for p in module._parameters.values() if p is not None]
+        frozen += [text.token_embedding.weight, text.positional_embedding]
+        weights = tuple((p.data_ptr(), p.is_inference() or p._version, p.dtype, p.device) for p in frozen)
         if weights != self._weights:
             self._weights, self._bound = weights, {}
         per_class = any(tokens.shape[2] > 1 for tokens in self.plan.learned(prompts).values())
@@ -168,8 +170,8 @@ def _view(tree: TokenTree, queries: Queries | None, like: Tensor) -> _View:
 
 def _additive(seen: np.ndarray, like: Tensor) -> Tensor:
     """0 where a key is seen and minus infinity where it is not."""
-    hidden = torch.as_tensor(~seen, device=like.device)
-    return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill_(hidden, -torch.inf)
+    hidden = torch.as_tensor(~seen[:, None], device=like.device)
+    return torch.zeros(hidden.shape, dtype=like.dtype, device=like.device).masked_fill_(hidden, -torch.inf)
 
 
 class _BoundTree:
@@ -258,7 +260,7 @@ def _mlp(module: Any, h: Tensor) -> Tensor:
 
 
 def _constants(clip: FrozenClip, plan: TextPlan, tree: TokenTree) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of the constant tokens at every layer [2, blocks, heads, k, head]: all, and the stem's alone."""
+    """Keys and values of the constant tokens at every layer [2, 1, blocks, heads, k, head]: all, and the stem's."""
     text, width = clip.text, clip.text_width
     of, at = torch.as_tensor(tree.constants, device=clip.device).unbind(-1)
     classes, which = torch.unique(of, return_inverse=True)
@@ -268,8 +270,8 @@ def _constants(clip: FrozenClip, plan: TextPlan, tree: TokenTree) -> list[tuple[
     result = []
     for block in text.transformer.resblocks:
         kv = F.linear(block.ln_1(x), block.attn.in_proj_weight[width:], block.attn.in_proj_bias[width:])[which, at]
-        kv = kv.view(*at.shape, 2, block.attn.num_heads, -1).permute(2, 0, 3, 1, 4).contiguous()
-        result.append((kv, kv[:, :1, :, : tree.stem]))
+        kv = kv.view(1, *at.shape, 2, block.attn.num_heads, -1).permute(3, 0, 1, 4, 2, 5).contiguous()
+        result.append((kv, kv[:, :, :1, :, : tree.stem]))
         x = block(x, attn_mask=text.attn_mask[:length, :length])
     return result
 

@@ -144,12 +144,12 @@ def _cut(fresh: np.ndarray, learned: np.ndarray, stem: int, common: int, width: 
     whole = learned[:, common:].sum(axis=1)
     everything = int(whole[0] + gain[-1] - gain[1] + learned[0, stem:common].sum())
     best, price = (np.zeros(1, dtype=np.int64), stem), _price(everything, stem + everything, width)
-    for capacity in range(int(whole.max()), min(LARGEST_BLOCK, everything)):
-        starts = [0]
-        while (
-            end := int(np.searchsorted(gain, capacity - whole[starts[-1]] + gain[starts[-1] + 1], "right")) - 1
-        ) < len(whole):
+    longest = int(whole.max())
+    for capacity in range(longest, min(max(LARGEST_BLOCK, 2 * longest), everything)):
+        starts, end = [], 0
+        while end < len(whole):
             starts.append(end)
+            end = int(np.searchsorted(gain, gain[end + 1] + capacity - whole[end], "right")) - 1
         cost = _price(len(starts) * capacity, common + capacity, width) + _price(common - stem, common, width)
         if cost < price:
             best, price = (np.array(starts), common), cost

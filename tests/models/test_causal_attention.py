@@ -9,14 +9,14 @@ WIDTH, ROWS, CONSTANTS = HEADS * HEAD, TRUNK + BLOCKS * SIZE, 2
 
 
 def additive(seen):
-    return torch.zeros(seen.shape, dtype=torch.float64).masked_fill_(~seen, -torch.inf)
+    return torch.zeros(seen.shape, dtype=torch.float64).masked_fill_(~seen, -torch.inf)[:, None]
 
 
 def scene():
     """Three blocks that see constants, two trunk rows and their own past; and the trunk with its own past."""
     generator = torch.Generator().manual_seed(0)
     packed = torch.randn(GROUPS, ROWS, 3 * WIDTH, generator=generator, dtype=torch.float64, requires_grad=True)
-    constants = torch.randn(2, BLOCKS, HEADS, CONSTANTS, HEAD, generator=generator, dtype=torch.float64)
+    constants = torch.randn(2, 1, BLOCKS, HEADS, CONSTANTS, HEAD, generator=generator, dtype=torch.float64)
     past = torch.ones(SIZE, SIZE).tril().bool().expand(BLOCKS, SIZE, SIZE)
     seen = torch.cat([torch.ones(BLOCKS, SIZE, CONSTANTS + TRUNK).bool(), past], 2)
     trunk = torch.ones(1, TRUNK, STEM + TRUNK).tril(STEM).bool()
@@ -24,13 +24,13 @@ def scene():
         Segment(slice(TRUNK, ROWS), TRUNK, slice(TRUNK, ROWS), CONSTANTS, additive(seen)),
         Segment(slice(0, TRUNK), 0, slice(0, TRUNK), STEM, additive(trunk)),
     )
-    return packed, (constants, constants[:, :1, :, :STEM]), segments
+    return packed, (constants, constants[:, :, :1, :, :STEM]), segments
 
 
 def by_torch(packed, constants, segments):
     """The same attention, block after block, by torch's own function and autograd."""
     q, k, v = packed.view(GROUPS, ROWS, 3, HEADS, HEAD).permute(2, 0, 3, 1, 4)
-    fixed_k, fixed_v = (constants[0][side][:, None].expand(-1, GROUPS, -1, -1, -1) for side in (0, 1))
+    fixed_k, fixed_v = (constants[0][side].transpose(0, 1).expand(-1, GROUPS, -1, -1, -1) for side in (0, 1))
     trunk = scaled_dot_product_attention(
         q[:, :, :TRUNK],
         torch.cat([fixed_k[0][:, :, :STEM], k[:, :, :TRUNK]], 2),
@@ -62,7 +62,7 @@ def test_queries_of_chosen_rows_attend_like_all_rows():
     packed, constants, (blocks, _) = scene()
     chosen = torch.tensor([1, 3])
     rows = (TRUNK + SIZE * torch.arange(BLOCKS)[:, None] + chosen).flatten()
-    segment = Segment(slice(0, len(rows)), TRUNK, blocks.own, CONSTANTS, blocks.mask[:, chosen])
+    segment = Segment(slice(0, len(rows)), TRUNK, blocks.own, CONSTANTS, blocks.mask[:, :, chosen])
     query, keys = packed[:, rows, :WIDTH], packed[:, :, WIDTH:].contiguous()
     got = CausalAttention.apply(keys, query, constants[:1], (segment,), HEADS)
     expected = by_torch(packed, constants, scene()[2])[:, rows]
