@@ -35,8 +35,8 @@ CONVENTIONS = (
     (
         "Intervals",
         "95 %, basic bootstrap: images are reweighted within runs (one weight an image, whichever run saw it) and runs "
-        "are drawn (whole class splits where there are several). ± is half the width. With few runs such intervals are "
-        "rather short; of one run they cover the luck of the test images alone.",
+        "are drawn (whole class splits where there are several). ± is half the width. Of one run they "
+        "cover the luck of the test images alone; an ECE near its noise floor is covered less often than 95 %.",
     ),
     (
         "Best values",

@@ -1,6 +1,7 @@
 """How a terminal, Markdown and LaTeX show a table; a page shows it in ``page.py``."""
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 
 from promptcal.report.tables import MINUS, Cell, Line, Table
@@ -27,25 +28,24 @@ def to_text(table: Table) -> str:
     labels = ["  " * line.depth + line.label for line in table.lines]
     first = max(len(label) for label in labels)
     marked = any(cell.best for line in table.lines for cell in line.cells)
-    words = [
-        [cell.plain + ("*" if cell.best else " " if marked else "") for cell in line.cells] for line in table.lines
-    ]
-    widths = [
-        max(len(column.heading), *(len(row[index]) for row in words if row)) + 2
-        for index, column in enumerate(table.columns)
-    ]
+    words = [[cell.plain + ("*" if cell.best else " " * marked) for cell in line.cells] for line in table.lines]
+    heads = [column.heading + " " * marked for column in table.columns]
+    widths = [max(map(len, [head, *(row[index] for row in words if row)])) + 2 for index, head in enumerate(heads)]
     top, at = " " * first, 0
     for span, count in table.spans:
         width = sum(widths[at : at + count])
         top += "  " + f" {span} ".center(width - 2, "-") if span else " " * width
         at += count
-    pad = " " if marked else ""
-    head = " " * first + "".join((c.heading + pad).rjust(w) for c, w in zip(table.columns, widths, strict=True))
-    body = [
-        (label.ljust(first) + "".join(word.rjust(width) for word, width in zip(row, widths, strict=False))).rstrip()
-        for label, row in zip(labels, words, strict=True)
+    lines = [
+        top,
+        *(_text_line(label, row, first, widths) for label, row in [("", heads), *zip(labels, words, strict=True)]),
     ]
-    return "\n".join([table.title, textwrap.fill(table.caption, WIDTH), "", top.rstrip(), head.rstrip(), *body])
+    caption = table.caption + ("; * better than every other row, see 'Best values' on the page" if marked else "")
+    return "\n".join([table.title, textwrap.fill(caption, WIDTH), "", *(line.rstrip() for line in lines)])
+
+
+def _text_line(label: str, words: Sequence[str], first: int, widths: Sequence[int]) -> str:
+    return label.ljust(first) + "".join(word.rjust(width) for word, width in zip(words, widths, strict=False))
 
 
 def to_markdown(table: Table) -> str:

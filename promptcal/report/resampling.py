@@ -19,10 +19,6 @@ RESAMPLED_BINS = (HEADLINE_BINS, 10, 20)
 LARGEST = 1 << 26
 """How many image weights are held at once; very large data sets get fewer replicates."""
 
-Key = tuple[str, Number]
-"""A calibrator and a number."""
-
-
 Replicates = Mapping[str, Mapping[tuple[str, Number], Float[np.ndarray, " R"]]]
 """By run and by (calibrator, number), the number under R common reweightings of the group's images."""
 

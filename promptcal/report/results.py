@@ -1,5 +1,6 @@
 """What finished runs hold, in the shape a report needs: groups of runs that may be averaged, and no others."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,25 +8,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from promptcal.errors import DataError
 from promptcal.report.names import full_name, method_name
-from promptcal.run import IRRELEVANT, RunFolder
+from promptcal.report.variants import variants_of
+from promptcal.run import RunFolder
 
 HEADLINE_BINS = 15
 NOISE_FLOOR = "ece_noise_floor"
 """The ECE that a perfectly calibrated model with the same confidences would score on as many images."""
 
-APART = ("seed", "split_seed", "shots", "calibrators", "choices", "dataset", "model", *IRRELEVANT)
-"""Keys in which runs of one method may differ without being another variant of it."""
+DEFAULT_PROTOCOL = "base_to_novel"
 
 
 class Group(NamedTuple):
-    """What is averaged over nothing: one data set, one model, one number of shots (-1 = all)."""
+    """What is averaged over nothing: one data set, model and protocol, one number of shots (-1 = all)."""
 
     dataset: str
     model: str
+    protocol: str
     shots: int
 
 
@@ -151,26 +153,35 @@ class Results:
 
 
 def setting(group: Group) -> str:
-    """The model and the number of training images a class, in words."""
+    """The model, the protocol where it is not the usual one, and the number of training images a class, in words."""
     images = "all training images" if group.shots < 0 else f"{group.shots} shot{'s' if group.shots != 1 else ''}"
-    return f"model {group.model}, {images}"
+    protocol = "" if group.protocol == DEFAULT_PROTOCOL else f", protocol {group.protocol}"
+    return f"model {group.model}{protocol}, {images}"
 
 
-def read_results(folders: Sequence[RunFolder]) -> Results:
+Rows = Sequence[Mapping[str, Any]]
+"""Metric rows of a run, as ``metrics.jsonl`` holds them."""
+
+
+def read_results(folders: Sequence[RunFolder], rescored: Mapping[str, Rows] | None = None) -> Results:
     """The results of finished runs; a run that is given twice counts once.
 
+    Args:
+        folders: finished runs.
+        rescored: by folder name, metric rows to take instead of those that the run itself measured.
+
     Raises:
-        DataError: no runs, a run that holds no metrics, or two runs of the same configuration on different data or
-            weights, which may not be averaged.
+        DataError: no runs, a run whose metrics are missing, broken or not finite, or two runs of the same configuration
+            on different data or weights, which may not be averaged.
     """
     unique = {folder.path.resolve().name: folder for folder in folders}
     if not unique:
         raise DataError("there are no finished runs to report; 'promptcal run' makes some.")
     configs = {name: folder.config for name, folder in unique.items()}
-    variants = _variants(unique, configs)
-    runs = [_read(folder, configs[name], variants[name]) for name, folder in unique.items()]
+    variants = variants_of(configs)
     seen: dict[tuple[Any, ...], Run] = {}
-    for run in runs:
+    for name, folder in unique.items():
+        run = _read(folder, configs[name], variants[name], (rescored or {}).get(name) or folder.metrics)
         key = (run.group, run.method, run.variant, run.draw)
         if key in seen:
             raise DataError(
@@ -178,40 +189,54 @@ def read_results(folders: Sequence[RunFolder]) -> Results:
                 f"weights and may not be averaged; report them one by one."
             )
         seen[key] = run
-    return Results(tuple(sorted(runs, key=lambda run: run.method != "zero_shot")))
+    return Results(tuple(sorted(seen.values(), key=lambda run: run.method != "zero_shot")))
 
 
-def _read(folder: RunFolder, config: DictConfig, variant: str) -> Run:
-    rows = folder.metrics
-    if not rows:
-        raise DataError(f"{folder.path} holds no metrics; run it again.")
-    about, values, counts, units = rows[0], {}, {}, {}
+def _read(folder: RunFolder, config: DictConfig, variant: str, rows: Rows) -> Run:
+    try:
+        about = rows[0]
+        title, name = dataset_of(config, about["dataset"])
+        return Run(
+            folder=folder,
+            group=Group(name, about["model"], _protocol(config), int(about["shots"])),
+            method=about["method"],
+            variant=variant,
+            seed=int(about["seed"]),
+            split_seed=about["split_seed"],
+            title=title,
+            values=_values(rows, folder),
+            counts={row["split"]: int(row["n"]) for row in rows},
+            units={_metric(row): row["unit"] for row in rows},
+        )
+    except (KeyError, IndexError) as error:
+        raise DataError(f"{folder.path}/metrics.jsonl is not whole ({error}); run it again.") from error
+
+
+def _metric(row: Mapping[str, Any]) -> str:
+    """The name of a row's metric, with its bins where they are not the headline ones."""
+    headline = row.get("bins") in (None, HEADLINE_BINS)
+    return str(row["metric"]) if headline else f"{row['metric']}@{row['bins']}"
+
+
+def _values(rows: Rows, folder: RunFolder) -> dict[tuple[str, Number], float]:
+    """The numbers of a run by calibrator; those that do not exist (null) are left out."""
+    values: dict[tuple[str, Number], float] = {}
     for row in rows:
-        bins = row.get("bins")
-        metric = row["metric"] if bins in (None, HEADLINE_BINS) else f"{row['metric']}@{bins}"
-        counts[row["split"]] = int(row["n"])
-        units[metric] = row["unit"]
+        calibrator, split, metric = row["calibrator"], row["split"], _metric(row)
         if row["value"] is not None:
-            values[row["calibrator"], Number(row["split"], metric)] = float(row["value"])
+            values[calibrator, Number(split, metric)] = float(row["value"])
         if metric == "ece" and row.get("noise_floor") is not None:
-            values[row["calibrator"], Number(row["split"], NOISE_FLOOR)] = float(row["noise_floor"])
+            values[calibrator, Number(split, NOISE_FLOOR)] = float(row["noise_floor"])
     for calibrator in dict.fromkeys(row["calibrator"] for row in rows):
-        pair = [values.get((calibrator, Number(split, "accuracy"))) for split in ("base", "novel")]
-        if pair[0] is not None and pair[1] is not None:
-            values[calibrator, H] = harmonic_mean(pair[0], pair[1])
-    title, name = _dataset(config, about["dataset"])
-    return Run(
-        folder=folder,
-        group=Group(name, about["model"], int(about["shots"])),
-        method=about["method"],
-        variant=variant,
-        seed=int(about["seed"]),
-        split_seed=about["split_seed"],
-        title=title,
-        values=values,
-        counts=counts,
-        units=units,
-    )
+        base, novel = (values.get((calibrator, Number(split, "accuracy"))) for split in ("base", "novel"))
+        if base is not None and novel is not None:
+            values[calibrator, H] = harmonic_mean(base, novel)
+    for (calibrator, number), value in values.items():
+        if not math.isfinite(value):
+            raise DataError(
+                f"{folder.path}: the {number.metric} of {calibrator} on {number.split} is {value}; run it again."
+            )
+    return values
 
 
 def harmonic_mean(base: float, novel: float) -> float:
@@ -219,7 +244,7 @@ def harmonic_mean(base: float, novel: float) -> float:
     return 2 * base * novel / (base + novel) if base + novel > 0 else 0.0
 
 
-def _dataset(config: DictConfig, chosen: str) -> tuple[str, str]:
+def dataset_of(config: DictConfig, chosen: str) -> tuple[str, str]:
     """The title and name of a run's data set; people's own folders share one card, so their paths tell them apart."""
     card: Any = config.get("dataset") or {}
     name = str(card.get("name") or chosen)
@@ -229,43 +254,5 @@ def _dataset(config: DictConfig, chosen: str) -> tuple[str, str]:
     return str(card.get("title") or name), name
 
 
-def _variants(folders: Mapping[str, RunFolder], configs: Mapping[str, DictConfig]) -> dict[str, str]:
-    """For each run, the settings in which runs of one method, data set and model differ, such as ``epochs=200``."""
-    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for name, config in configs.items():
-        choices = config.get("choices") or {}
-        plugins = "+".join(choices.get("plugin") or ())
-        alike[_dataset(config, "")[1], str(choices.get("model")), str(choices.get("method")), plugins].append(name)
-    result = {}
-    for names in alike.values():
-        settings = {name: _settings(configs[name]) for name in names}
-        keys = dict.fromkeys(key for name in names for key in settings[name])
-        varying = [key for key in keys if len({settings[name].get(key) for name in names}) > 1]
-        for name in names:
-            result[name] = ", ".join(f"{_short(key, keys)}={settings[name].get(key)}" for key in varying)
-    return result
-
-
-def _short(key: str, keys: Mapping[str, None]) -> str:
-    """The last part of a key, or more of it where that would be ambiguous."""
-    leaf = key.rpartition(".")[2]
-    return leaf if sum(other.rpartition(".")[2] == leaf for other in keys) == 1 else key
-
-
-def _settings(config: DictConfig) -> dict[str, str]:
-    """The flat settings that may make a run a variant; those that only repeat its seed or class split are not."""
-    follows = {str(config.get("seed")), str(config.get("split_seed"))}
-    flat: dict[str, str] = {}
-
-    def walk(node: Any, prefix: str) -> None:
-        for key, value in node.items():
-            name = f"{prefix}{key}"
-            if name in APART:
-                continue
-            if isinstance(value, dict) and value:
-                walk(value, f"{name}.")
-            elif not (key.endswith("seed") and str(value) in follows):
-                flat[name] = str(value)
-
-    walk(OmegaConf.to_container(config), "")
-    return flat
+def _protocol(config: DictConfig) -> str:
+    return str((config.get("choices") or {}).get("protocol") or DEFAULT_PROTOCOL)

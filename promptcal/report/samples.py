@@ -52,13 +52,14 @@ def read_samples(run: Run) -> Samples:
         DataError: the run's predictions are missing or broken.
     """
     splits = {split: run.folder.predictions(split) for split in run.counts}
+    val = run.folder.predictions("val") if set(run.calibrators) - {"none"} else None
     scores, fitted, temperature = {}, [], None
     for name in run.calibrators:
         calibrator = build_calibrator(name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # the run has said it already
-            if name != "none":
-                calibrator.fit(run.folder.predictions("val"))
+            if val is not None and name != "none":
+                calibrator.fit(val)
                 fitted += [calibrator.report()] if calibrator.learns_from == "rows" else []
             for split, predictions in splits.items():
                 scores[name, split] = score(calibrator.transform(predictions))

@@ -76,8 +76,8 @@ class Mean:
 def averages(material: Material) -> list[Mean]:
     """The averages of every model and number of shots that ran on several data sets."""
     results, found = material.results, []
-    for model, shots in dict.fromkeys((group.model, group.shots) for group in results.groups):
-        groups = [group for group in results.groups if (group.model, group.shots) == (model, shots)]
+    for alike in dict.fromkeys(group[1:] for group in results.groups):
+        groups = [group for group in results.groups if group[1:] == alike]
         if len(groups) < 2:
             continue
         mean = average({group: material.compared[group] for group in groups}, results.rows())
@@ -189,16 +189,16 @@ def picture(name: str, caption: str, draw: Callable[[], Figure]) -> Picture:
 def _shots_sections(material: Material) -> list[Section]:
     """ECE against the number of shots, for each data set and model that ran with several."""
     results, sections = material.results, []
-    for dataset, model in dict.fromkeys((group.dataset, group.model) for group in results.groups):
-        groups = [group for group in results.groups if (group.dataset, group.model) == (dataset, model)]
+    for alike in dict.fromkeys(group[:-1] for group in results.groups):
+        groups = [group for group in results.groups if group[:-1] == alike]
         by_shots = {group.shots: (group, material.compared[group]) for group in groups if group.shots > 0}
         if len(by_shots) < 2:
             continue
         rows = list(dict.fromkeys(row for group, _ in by_shots.values() for row in material.plain(group)))
         caption = "ECE before any calibrator against the training images a class, with 95 % intervals."
         splits = results.splits(groups[0])
-        drawn = picture(f"shots {dataset} {model}", caption, partial(over_shots, by_shots, rows, splits))
-        sections.append(Section(f"ECE against shots: {dataset}, model {model}", pictures=(drawn,)))
+        drawn = picture(f"shots {alike}", caption, partial(over_shots, by_shots, rows, splits))
+        sections.append(Section(f"ECE against shots: {groups[0].dataset}, model {groups[0].model}", pictures=(drawn,)))
     return sections
 
 

@@ -46,7 +46,6 @@ class Cell:
     spread: str = ""
     remark: str = ""
     best: bool = False
-    words: bool = False
 
     @property
     def plain(self) -> str:

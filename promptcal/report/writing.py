@@ -12,10 +12,10 @@ from promptcal.report.figures import reliability, style, to_png
 from promptcal.report.page import to_html
 from promptcal.report.reading import read
 from promptcal.report.rendering import WIDTH, to_latex, to_markdown, to_text
-from promptcal.report.results import Group, Number, Results, Row, read_results
+from promptcal.report.results import Group, Number, Results, Row, Rows, read_results
 from promptcal.report.samples import read_samples
 from promptcal.report.sections import Material, averages, main_table, page_sections
-from promptcal.report.tables import Table
+from promptcal.report.tables import MINUS, Table
 from promptcal.run import RunFolder
 from promptcal.storage import write_bytes, write_text
 
@@ -30,7 +30,14 @@ class Written:
     files: Mapping[str, Path]
 
 
-def write_report(folders: Sequence[RunFolder], out: Path, *, title: str, unfinished: int = 0) -> Written:
+def write_report(
+    folders: Sequence[RunFolder],
+    out: Path,
+    *,
+    title: str,
+    unfinished: int = 0,
+    rescored: Mapping[str, Rows] | None = None,
+) -> Written:
     """Write the report of finished runs: text, page, Markdown, CSV, LaTeX and reliability diagrams.
 
     Args:
@@ -38,11 +45,12 @@ def write_report(folders: Sequence[RunFolder], out: Path, *, title: str, unfinis
         out: the folder of the report; its files are replaced.
         title: the heading of the page.
         unfinished: how many runs are under way, to be said.
+        rescored: by folder name, metric rows to take instead of those that the run itself measured.
 
     Raises:
         DataError: there is no run, a run is broken, or runs that may not be averaged are the same configuration.
     """
-    results = read_results(folders)
+    results = read_results(folders, rescored)
     samples = {run.name: read_samples(run) for run in results.runs}
     compared = {group: compare(results, group, samples, RESAMPLES) for group in results.groups}
     material = Material(results, samples, compared)
@@ -71,7 +79,7 @@ def _text(tables: Sequence[Table], reading: Sequence[Sequence[str]], unfinished:
         blocks += [to_text(table), "\n".join(lines)]
     if unfinished:
         blocks.append(_unfinished(unfinished).capitalize() + ".")
-    return "\n\n".join(block for block in blocks if block)
+    return "\n\n".join(block for block in blocks if block).replace(MINUS, "-")
 
 
 def _diagrams(material: Material, out: Path) -> dict[str, Path]:

@@ -86,3 +86,23 @@ def test_the_basic_interval_mirrors_the_percentile_interval(value, replicates):
     assert low + percentile_high == pytest.approx(2 * value)
     assert high + percentile_low == pytest.approx(2 * value)
     assert low <= high
+
+
+def test_the_interval_of_three_runs_covers_the_truth():
+    """Accuracy of 300 images under three seeds: images and seeds both bring luck."""
+    generator = np.random.default_rng(7)
+    covered = 0
+    for trial in range(100):
+        ease = generator.uniform(0.4, 1.0, 300)
+        luck = generator.random(300)
+        draws = tuple(Draw(seed, None) for seed in range(3))
+        found = {}
+        for draw in draws:
+            correct = (luck < ease - generator.normal(0.0, 0.03)).astype(np.float64)
+            found[str(draw.seed)] = samples(base=Scores(tuple(map(str, range(300))), ease, correct, correct))
+        key = ("none", Number("base", "accuracy"))
+        replicates = np.stack([one[key] for one in reweight(found, 200, seed=trial).values()])
+        values = np.array([one.scores["none", "base"].correct.mean() for one in found.values()])
+        low, high = basic_interval(values.mean(), Measured(draws, values, replicates).resampled)
+        covered += low <= 0.7 <= high
+    assert covered >= 84  # about 92 are; fewer than 84 would be luck of one in a thousand

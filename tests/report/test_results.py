@@ -3,6 +3,7 @@ import pytest
 from promptcal.errors import DataError
 from promptcal.report.results import H, Number, Row, read_results
 from promptcal.report.samples import read_samples
+from promptcal.storage import write_jsonl
 
 
 def test_rows_are_methods_with_their_calibrators_zero_shot_first(study):
@@ -46,6 +47,40 @@ def test_own_folders_share_a_card_and_are_told_apart_by_their_paths(make_run):
     paths = [{"dataset": {**card["dataset"], "path": path}} for path in ("/my/birds", "/my/boats")]
     results = read_results([make_run(extra=path) for path in paths])
     assert [group.dataset for group in results.groups] == ["birds", "boats"]
+
+
+def test_recipes_that_differ_are_named_by_their_choice_alone(make_run):
+    extras = [
+        {"choices": {"head": head}, "head": {"_target_": f"promptcal.heads.{head}", "width": width}}
+        for head, width in (("none", 0), ("calattn", 32))
+    ]
+    results = read_results([make_run(extra=extra) for extra in extras])
+    assert [row.variant for row in results.rows() if row.calibrator == "none"] == ["head=none", "head=calattn"]
+    wider = {**extras[1], "head": {**extras[1]["head"], "width": 64}}
+    results = read_results([make_run(extra=extra) for extra in [*extras, wider]])
+    assert [row.variant for row in results.rows() if row.calibrator == "none"] == [
+        "head=none, width=0",
+        "head=calattn, width=32",
+        "head=calattn, width=64",
+    ]
+
+
+def test_protocols_are_groups_of_their_own(make_run):
+    extra = {"choices": {"protocol": "few_shot"}}
+    results = read_results([make_run(), make_run(extra=extra)])
+    assert [group.protocol for group in results.groups] == ["base_to_novel", "few_shot"]
+    assert results.title(results.groups[1]) == "Digits, model mini, protocol few_shot, 16 shots"
+
+
+def test_a_nan_and_a_torn_file_are_refused(make_run):
+    folder = make_run()
+    first, *rest = folder.metrics
+    write_jsonl(folder.path / "metrics.jsonl", [first | {"value": float("nan")}, *rest])
+    with pytest.raises(DataError, match="the accuracy of none on base is nan"):
+        read_results([folder])
+    write_jsonl(folder.path / "metrics.jsonl", [{key: first[key] for key in first if key != "metric"}, *rest])
+    with pytest.raises(DataError, match=r"metrics.jsonl is not whole \('metric'\)"):
+        read_results([folder])
 
 
 def test_the_same_run_twice_counts_once(study):

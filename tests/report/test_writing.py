@@ -106,6 +106,7 @@ def test_the_text_has_the_table_and_a_reading(written):
     assert "A perfectly calibrated model with the same confidences" in written.text
     assert written.text.endswith("2 more are not finished and not in here.")
     assert max(map(len, written.text.splitlines())) <= 110
+    assert "−" not in written.text  # a terminal may not know the sign
 
 
 def test_a_report_is_the_same_twice(written, study, tmp_path):
@@ -126,10 +127,10 @@ def test_several_data_sets_shots_and_class_splits(make_run, tmp_path):
     made = write_report(folders, tmp_path / "out", title="Study")
     assert "Average over 2 data sets, model mini, 16 shots" in made.text
     assert sorted(path.name for path in made.files["reliability diagrams"].iterdir()) == [
-        "digits-mini-1.png",
-        "digits-mini-16.png",
-        "digits-mini-4.png",
-        "shapes-mini-16.png",
+        "digits-mini-base_to_novel-1.png",
+        "digits-mini-base_to_novel-16.png",
+        "digits-mini-base_to_novel-4.png",
+        "shapes-mini-base_to_novel-16.png",
     ]
     words = Page(made.files["page"].read_text(encoding="utf-8")).words
     assert "ECE against shots: digits, model mini" in words
@@ -154,6 +155,23 @@ def test_the_command_says_what_is_wrong_in_one_sentence(tmp_path, capsys):
     assert len(errors) == 2
     assert "there is no folder" in errors[0]
     assert "no finished run" in errors[1]
+
+
+def test_rescoring_applies_other_calibrators_and_leaves_the_runs_alone(make_run, tmp_path, capsys):
+    folder = make_run("coop", calibrators=("none",))
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    arguments = ["rescore", str(folder.path), "--calibrators", "none,temperature", "--out", str(tmp_path / "out")]
+    assert cli.main(arguments) == 0
+    assert "  + TS" in capsys.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "out" / "summary.csv").open(encoding="utf-8")))
+    found = {(row["calibrator"], row["split"], row["metric"]): float(row["mean"]) for row in rows}
+    reference = read_results([make_run("coop", name="ffffffff")]).runs[0]
+    for (calibrator, number), value in reference.values.items():
+        if calibrator in ("none", "temperature"):
+            assert found[calibrator, *number] == pytest.approx(value, abs=1e-12)
+    assert before == {path: path.read_bytes() for path in before}
+    assert cli.main([*arguments[:3], "tempature"]) == 2
+    assert "Did you mean 'temperature" in capsys.readouterr().err
 
 
 def test_a_run_without_predictions_is_named(make_run, tmp_path):

@@ -1,0 +1,26 @@
+"""Metric rows of a finished run under other calibrators than it measured."""
+
+from collections.abc import Sequence
+
+from omegaconf import OmegaConf
+
+from promptcal.errors import ConfigError
+from promptcal.experiment import measure_all
+from promptcal.report.results import Rows
+from promptcal.run import RunFolder
+
+
+def rescore(folder: RunFolder, calibrators: Sequence[str]) -> Rows:
+    """Fit calibrators on the stored validation predictions of a run and measure its stored test predictions.
+
+    Raises:
+        ConfigError: no or unknown calibrators. DataError: predictions are missing or broken.
+    """
+    if not calibrators:
+        raise ConfigError("there is no calibrator to apply; name some, such as none,temperature.")
+    config = folder.config
+    OmegaConf.set_struct(config, False)
+    config.calibrators = list(calibrators)
+    stored = ["val"] if (folder.path / "predictions" / "val.safetensors").is_file() else []
+    splits = dict.fromkeys([*stored, *(row["split"] for row in folder.metrics)])
+    return measure_all({split: folder.predictions(split) for split in splits}, config)
