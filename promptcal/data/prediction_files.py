@@ -83,6 +83,8 @@ def _from_csv(path: Path, logits: bool) -> Predictions | TopLabelPredictions:
         table = pd.read_csv(path)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a table in csv ({str(error).strip()}).") from error
+    if table.empty:
+        raise DataError("there is nothing to measure: the table has no rows.")
     columns = {str(name).strip(): table[name].to_numpy() for name in table.columns}
     labels = _one_of(columns, LABELS)
     if labels is None:
