@@ -48,7 +48,7 @@ class LogitMLP(Calibrator):
         self.seed = seed
 
     def _learn(self, predictions: Predictions) -> None:
-        logits, labels = as_tensor(current_logits(predictions)), torch.from_numpy(predictions.labels)
+        logits, labels = as_tensor(current_logits(predictions)), as_tensor(predictions.labels, torch.int64)
         with seeded(self.seed):
             network = self._network(logits.shape[1])
 

@@ -6,6 +6,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import isotonic_regression
 
+BLOCK_ELEMENTS = 1 << 22
+"""How many inputs are looked up together."""
+
 
 class MonotoneColumns(NamedTuple):
     """A non-decreasing piecewise-linear function for each column, their knots one after the other.
@@ -44,13 +47,17 @@ def fit_monotone(inputs: Float[np.ndarray, "n C"], targets: Float[np.ndarray, "n
 
 def evaluate_monotone(fitted: MonotoneColumns, inputs: Float[np.ndarray, "m C"]) -> Float[np.ndarray, "m C"]:
     """The functions at ``inputs``: linear between knots, constant beyond the first and the last."""
-    columns = np.broadcast_to(np.arange(inputs.shape[1]), inputs.shape)
-    knot_columns = np.repeat(np.arange(inputs.shape[1]), np.diff(fitted.starts))
+    columns = np.arange(inputs.shape[1])
     # Complex numbers are ordered by their real part first: one search finds the place within the own column.
-    right = np.searchsorted(knot_columns + 1j * fitted.inputs, columns + 1j * inputs, side="right")
-    low = np.maximum(right - 1, fitted.starts[columns])
-    high = np.minimum(right, fitted.starts[columns + 1] - 1)
-    gap = fitted.inputs[high] - fitted.inputs[low]
-    share = np.clip((inputs - fitted.inputs[low]) / np.where(gap > 0, gap, 1.0), 0.0, 1.0)
-    result: np.ndarray = fitted.outputs[low] + share * (fitted.outputs[high] - fitted.outputs[low])
+    knots = np.repeat(columns, np.diff(fitted.starts)) + 1j * fitted.inputs
+    result = np.empty(inputs.shape)
+    rows = max(1, BLOCK_ELEMENTS // len(columns))
+    for start in range(0, len(inputs), rows):
+        block = inputs[start : start + rows]
+        right = np.searchsorted(knots, columns + 1j * block, side="right")
+        low = np.maximum(right - 1, fitted.starts[:-1])
+        high = np.minimum(right, fitted.starts[1:] - 1)
+        gap = fitted.inputs[high] - fitted.inputs[low]
+        share = np.clip((block - fitted.inputs[low]) / np.where(gap > 0, gap, 1.0), 0.0, 1.0)
+        result[start : start + rows] = fitted.outputs[low] + share * (fitted.outputs[high] - fitted.outputs[low])
     return result

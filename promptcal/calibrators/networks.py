@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 
@@ -57,6 +56,6 @@ def put_weights(network: nn.Module, weights: Mapping[str, np.ndarray]) -> nn.Mod
     return network.eval()
 
 
-def as_tensor(array: Float[np.ndarray, "..."], like: torch.dtype = torch.float32) -> Tensor:
-    """An array as a tensor."""
-    return torch.from_numpy(np.ascontiguousarray(array)).to(like)
+def as_tensor(array: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
+    """An array as a tensor of its own."""
+    return torch.tensor(array, dtype=dtype)

@@ -64,7 +64,7 @@ class ParametrisedTemperature(Calibrator):
         self.centre_ = largest.mean(axis=0)
         self.spread_ = np.where(largest.std(axis=0) > 0, largest.std(axis=0), 1.0)
         inputs, targets = as_tensor(self._inputs(logits), torch.float64), as_tensor(logits, torch.float64)
-        truth = nn.functional.one_hot(torch.from_numpy(predictions.labels), logits.shape[1])
+        truth = nn.functional.one_hot(as_tensor(predictions.labels, torch.int64), logits.shape[1])
         with seeded(self.seed), torch.no_grad():
             network = self._network()
             *_, weight, bias = network.parameters()

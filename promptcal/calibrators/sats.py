@@ -71,7 +71,7 @@ class SATS(Calibrator):
 
     def _learn(self, predictions: Predictions) -> None:
         features = as_tensor(predictions.require("image_features"))
-        logits, labels = as_tensor(current_logits(predictions)), torch.from_numpy(predictions.labels)
+        logits, labels = as_tensor(current_logits(predictions)), as_tensor(predictions.labels, torch.int64)
         with seeded(self.seed):
             network = self._network(features.shape[1], logits.shape[1])
             optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import brentq
+from scipy.special import softmax
 
 from promptcal.calibrators.contract import CalibrationWarning, Calibrator
 from promptcal.calibrators.rewrite import current_logits, divide_rows
@@ -14,6 +14,8 @@ from promptcal.errors import ConfigError
 from promptcal.metrics.proper import row_nll_from_logits
 from promptcal.types import Predictions
 
+MOST_STEPS = 100
+TOLERANCE = 1e-12
 NORMAL_QUANTILE = 1.959963984540054
 """Of 0.975, for an interval of 95 %."""
 
@@ -22,8 +24,8 @@ NORMAL_QUANTILE = 1.959963984540054
 class TemperatureScaling(Calibrator):
     """z' = z / T with the one T > 0 that minimises the mean NLL of softmax(z / T); T > 1 softens.
 
-    The NLL is convex in b = 1/T. Its derivative, mean_i (sum_k p_ik z_ik - z_iy) with p = softmax(b·z), is bracketed
-    between the bounds and solved to 1e-12, so there is no start to depend on. T = 1 is kept where no other T has a
+    The NLL is convex in b = 1/T. The root of its derivative, mean_i (sum_k p_ik z_ik - z_iy) with p = softmax(b·z), is
+    found by Newton steps inside a shrinking bracket, to a relative 1e-12. T = 1 is kept where no other T has a
     lower NLL. The interval is the asymptotic one of an M-estimator (sandwich variance of b, on the log scale).
 
     Args:
@@ -98,23 +100,29 @@ def best_temperature(
 ) -> Optimum:
     """The T in [lowest, highest] that minimises the mean NLL of softmax(logits / T)."""
     centred = logits - logits[np.arange(len(labels)), labels][:, None]
+    squared = centred**2
 
-    def moments(inverse: float) -> tuple[np.ndarray, np.ndarray]:
-        """Per row, the first derivative of the NLL in 1/T and the second."""
-        probs = np.exp(inverse * (centred - centred.max(axis=1, keepdims=True)))
-        probs /= probs.sum(axis=1, keepdims=True)
-        slope = np.einsum("nc,nc->n", probs, centred)
-        return slope, np.einsum("nc,nc,nc->n", probs, centred, centred) - slope**2
+    def moments(inverse: float) -> tuple[Float[np.ndarray, " n"], float]:
+        """The derivative of each row's NLL in b = 1/T, and the mean of its second derivative."""
+        probs = softmax(inverse * centred, axis=1)
+        slopes = np.einsum("nc,nc->n", probs, centred)
+        return slopes, float((np.einsum("nc,nc->n", probs, squared) - slopes**2).mean())
 
-    if not centred.any():
+    if not squared.any():
         return Optimum(1.0, lowest, highest, at_bound=False)
-    ends = 1.0 / highest, 1.0 / lowest
-    slopes = [float(moments(end)[0].mean()) for end in ends]
-    if slopes[0] >= 0.0 or slopes[1] <= 0.0:
-        bound = highest if slopes[0] >= 0.0 else lowest
-        return Optimum(bound, lowest, highest, at_bound=True)
-    inverse = float(brentq(lambda b: float(moments(b)[0].mean()), *ends, xtol=1e-14, rtol=1e-12))
-    slope, curvature = moments(inverse)
-    spread = NORMAL_QUANTILE * np.sqrt((slope**2).mean() / len(labels)) / curvature.mean() / inverse
-    low, high = np.clip(np.exp([-spread, spread]) / inverse, lowest, highest)
-    return Optimum(1.0 / inverse, float(low), float(high), at_bound=False)
+    inverse, low, high = 1.0, 1.0 / highest, 1.0 / lowest
+    slopes, curvature = moments(inverse)
+    falling = slopes.mean() < 0.0
+    if (moments(high if falling else low)[0].mean() < 0.0) == falling:
+        return Optimum(lowest if falling else highest, lowest, highest, at_bound=True)
+    for _ in range(MOST_STEPS):
+        slope = float(slopes.mean())
+        low, high = (inverse, high) if slope < 0.0 else (low, inverse)
+        step = inverse - slope / curvature if curvature > 0.0 else high
+        if abs(step - inverse) <= TOLERANCE * inverse:
+            break
+        inverse = step if low < step < high else float(np.sqrt(low * high))
+        slopes, curvature = moments(inverse)
+    spread = NORMAL_QUANTILE * np.sqrt((slopes**2).mean() / len(labels)) / curvature / inverse
+    ends = np.clip(np.exp([-spread, spread]) / inverse, lowest, highest)
+    return Optimum(1.0 / inverse, float(ends[0]), float(ends[1]), at_bound=False)

@@ -100,3 +100,15 @@ def test_files_that_hold_no_calibrator_are_refused(tmp_path):
     save_tensors(tmp_path / "plugin.safetensors", {}, {"calibrator": unknown})
     with pytest.raises(ConfigError, match="unknown calibrator 'of_a_plugin'"):
         load_calibrator(tmp_path / "plugin.safetensors")
+
+
+def test_nested_calibrators_are_saved_with_their_parameters(val, novel, tmp_path):
+    inner = {"_target_": "promptcal.calibrators.temperature.TemperatureScaling", "highest": 50.0}
+    chain = Chain([Chain(["dac", inner]), build_calibrator("mix", {"weight": 0.25}), "multi_isotonic"]).fit(val)
+    chain.save(tmp_path / "chain.safetensors")
+    loaded = load_calibrator(tmp_path / "chain.safetensors")
+    assert np.array_equal(loaded.transform(novel).probs(), chain.transform(novel).probs())
+    assert loaded.steps_[0].steps_[1].highest == 50.0
+    assert loaded.steps_[1].weight == 0.25
+    assert loaded.report() == chain.report()
+    assert loaded.fit(val).transform(novel).transformed_by == ("dac", "temperature", "mix", "multi_isotonic")

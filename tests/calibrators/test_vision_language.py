@@ -26,7 +26,6 @@ from promptcal.errors import ConfigError, DataError
 from promptcal.metrics import nll_from_logits
 from promptcal.metrics.base_novel import take
 
-
 FEATURES = ("image_features", "text_features", "zero_shot_text_features")
 
 
