@@ -45,7 +45,8 @@ def coverage(n: int, gap: float, *, mixed: bool = False, repeats: int = 1000, se
             l2_interval(confidence, outcome, BINS),
             convex_interval(residual, smooth_error(confidence, outcome).value),
         )
-        covered = [low <= value <= high for value, (low, high, _) in zip(truth, intervals, strict=True)]
+        pairs = zip(truth, intervals, strict=True)
+        covered = [found is not None and found.low <= value <= found.high for value, found in pairs]
         rejected = outcome_test(confidence, outcome, BINS, replicates=199, seed=repeat).p_value <= 0.05
         hits += [*covered, rejected]
     return dict(zip(("ece", "rmsce", "smooth_ece", "test_rejects"), (hits / repeats).tolist(), strict=True))

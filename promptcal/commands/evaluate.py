@@ -69,6 +69,7 @@ def table(rows: "list[Measurement]") -> str:
     for row in rows:
         bounds = "" if row.low is None or row.high is None else f"{row.low:.4f} to {row.high:.4f}"
         bins, closed = row.bins and f"{row.bins} bins", row.closed and f"{row.closed}-closed"
+        width = row.bandwidth and f"bandwidth {row.bandwidth:.3g}"
         unit = None if row.unit == "fraction" else row.unit
         lines.append(
             (
@@ -76,7 +77,7 @@ def table(rows: "list[Measurement]") -> str:
                 "undefined" if row.value is None else f"{row.value:.5g}",
                 bounds,
                 "" if row.noise_floor is None else f"{row.noise_floor:.4f}",
-                ", ".join(part for part in (unit, bins, row.norm, closed) if part),
+                ", ".join(part for part in (unit, bins, row.norm, closed, width) if part),
             )
         )
     shown = [column for column in range(5) if column < 2 or any(line[column] for line in lines[1:])]

@@ -11,6 +11,7 @@ from promptcal.metrics.measurement import measure
 from promptcal.types import Predictions
 
 HIGHER_IS_BETTER = ("accuracy", "macro_f1", "auroc")
+NEITHER_BETTER = ("confidence", "saturated", "nll_clipped")
 
 
 def harmonic_mean(base: float, novel: float) -> float:
@@ -40,14 +41,22 @@ def pair(base: list[Measurement], novel: list[Measurement]) -> list[Measurement]
         if second is None or first.value is None or second.value is None:
             continue
         blank = replace(
-            first, n=first.n + second.n, noise_floor=None, low=None, high=None, interval_kind=None, value=None
+            first,
+            value=None,
+            n=first.n + second.n,
+            bandwidth=None,
+            noise_floor=None,
+            low=None,
+            high=None,
+            interval_kind=None,
         )
         worse = min if first.metric in HIGHER_IS_BETTER else max
         if first.metric == "signed_gap":
             worst = max(first.value, second.value, key=abs)
         else:
             worst = worse(first.value, second.value)
-        rows.append(replace(blank, metric=f"{first.metric}_worst", value=worst))
+        if first.metric not in NEITHER_BETTER:
+            rows.append(replace(blank, metric=f"{first.metric}_worst", value=worst))
         rows.append(replace(blank, metric=f"{first.metric}_novel_minus_base", value=second.value - first.value))
         if first.metric == "accuracy":
             mean = harmonic_mean(first.value, second.value)

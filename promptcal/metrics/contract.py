@@ -13,6 +13,7 @@ from promptcal.metrics.bins import Binning, BinSums, bin_sums, width_bins
 from promptcal.metrics.inputs import check_labels, check_outcomes, check_probabilities, top_of
 from promptcal.metrics.proper import softmax_and_nll
 from promptcal.metrics.selective import Levels, levels
+from promptcal.metrics.smooth import AtBandwidth
 from promptcal.types import Predictions
 
 
@@ -31,6 +32,7 @@ class Measurement:
     bins: int | None = None
     norm: str | None = None
     closed: str | None = None
+    bandwidth: float | None = None
     unit: str = "fraction"
     preset: str = "guo15"
     noise_floor: float | None = None
@@ -131,7 +133,7 @@ class Metric:
     """A named metric of a preset and the convention its rows carry.
 
     Attributes:
-        value: the metric of a split.
+        value: the metric of a split, with its bandwidth where it has one.
         rows: where the metric is a mean over samples, the values it is the mean of.
         binned: where the metric is a function of top-label bin sums, that function.
         all_classes: whether it needs the probabilities of all classes.
@@ -139,7 +141,7 @@ class Metric:
     """
 
     name: str
-    value: Callable[[Scored], float | None]
+    value: Callable[[Scored], float | AtBandwidth | None]
     rows: Callable[[Scored], np.ndarray] | None = None
     binned: Binned | None = None
     bins: int | None = None

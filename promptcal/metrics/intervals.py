@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import norm as normal
+from scipy.stats import t as student
 
 from promptcal.metrics.bins import Binning, bin_sums, debiased_l2_squared, width_bins
 from promptcal.metrics.inputs import top_label
@@ -25,20 +26,38 @@ class Interval(NamedTuple):
     kind: str
 
 
-def mean_interval(values: Float[np.ndarray, " n"], level: float = LEVEL) -> Interval:
-    """The normal interval of a mean, mean ± z·sd/sqrt(n); Wilson's interval where the values are 0 or 1."""
-    n, mean, z = len(values), float(values.mean()), float(normal.ppf(0.5 + level / 2.0))
+def mean_interval(values: Float[np.ndarray, " n"], *, bounded: bool, level: float = LEVEL) -> Interval | None:
+    """The interval of a mean: Wilson's where the values are 0 or 1, else mean ± half a width; None for one value.
+
+    Values of differences of fractions (``bounded``) have ``half_width``; others t·sd/sqrt(n) with Student's t.
+    """
+    n, mean = len(values), float(values.mean())
     if np.isin(values, (0.0, 1.0)).all():
+        z = float(normal.ppf(0.5 + level / 2.0))
         centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
         half = z / (1 + z**2 / n) * float(np.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2)))
         return Interval(max(0.0, centre - half), min(1.0, centre + half), "Wilson")
-    half = z * float(values.std()) / float(np.sqrt(n))
-    return Interval(mean - half, mean + half, "normal")
+    if bounded:
+        half = half_width(float(values.var()), n, level)
+        return Interval(mean - half, mean + half, "normal")
+    if n < 2:
+        return None
+    half = float(student.ppf(0.5 + level / 2.0, n - 1)) * float(values.std(ddof=1)) / float(np.sqrt(n))
+    return Interval(mean - half, mean + half, "Student")
+
+
+def half_width(variance: float, n: int, level: float = LEVEL) -> float:
+    """z·sqrt((variance + z²/n)/n): the normal half width, which never falls below z²/n (about Wilson's at 0 or 1).
+
+    A small sample without a single error has no variance, which is no proof that there will be none.
+    """
+    z = float(normal.ppf(0.5 + level / 2.0))
+    return z * float(np.sqrt((max(0.0, variance) + z**2 / n) / n))
 
 
 def squared_l2_interval(
     confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], binning: Binning, level: float = LEVEL
-) -> Interval:
+) -> Interval | None:
     """The interval of the squared l2 calibration error over given bins, from its debiased estimate.
 
     With residuals u = y - c, bin means m_b of u and q_b of u² and counts n_b:
@@ -47,8 +66,10 @@ def squared_l2_interval(
     is T + z·s; the lower one T - z·s where T >= 2·z·s, T/2 where 2·z1·s <= T < 2·z·s, else max(0, T - z1·s).
 
     Sun, Chaudhari, Barnett, Dobriban, "A Confidence Interval for the l2 Expected Calibration Error", 2024, arXiv
-    2408.08998.
+    2408.08998. Asymptotic: where every outcome is the same it has no variance to go by, and the answer is None.
     """
+    if outcome.min() == outcome.max():
+        return None
     index, bins = binning(confidence)
     n, residual = len(outcome), outcome - confidence
     count = np.bincount(index, minlength=bins)
@@ -70,10 +91,10 @@ def squared_l2_interval(
 
 def l2_interval(
     confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], binning: Binning, level: float = LEVEL
-) -> Interval:
+) -> Interval | None:
     """The roots of ``squared_l2_interval``."""
-    low, high, kind = squared_l2_interval(confidence, outcome, binning, level)
-    return Interval(float(np.sqrt(low)), float(np.sqrt(high)), kind)
+    squared = squared_l2_interval(confidence, outcome, binning, level)
+    return squared and Interval(float(np.sqrt(squared.low)), float(np.sqrt(squared.high)), squared.kind)
 
 
 def convex_interval(
@@ -81,9 +102,9 @@ def convex_interval(
 ) -> Interval:
     """Bounds of an error that is a convex function of mean residuals c - y: ECE, its one-sided parts, smooth ECE.
 
-    Such a plug-in value is on average too large and never below |mean residual|, so the truth lies, each side failing
-    with probability (1 - level)/2, between the normal lower bound of |mean residual| and value + z·sqrt((mean of
-    squared residuals - value²)/n). Tight where the model errs to one side, wide where it errs to both.
+    Such a plug-in value is on average too large and never below |mean residual|. So the truth lies, each side failing
+    with probability (1 - level)/2, between |mean residual| less its half width, and the value plus the half width for
+    the variance (mean of squared residuals) - value². Tight where the model errs to one side, wide where to both.
 
     Args:
         residual: confidence minus outcome.
@@ -91,11 +112,10 @@ def convex_interval(
         sign: +1 or -1 where only over- or underconfidence counts.
         level: how often the bounds are to hold.
     """
-    n, z, mean = len(residual), float(normal.ppf(0.5 + level / 2.0)), float(residual.mean())
-    below = z * float(residual.std()) / float(np.sqrt(n))
-    above = z * float(np.sqrt(max(0.0, float((residual**2).mean()) - value**2) / n))
-    least = (abs(mean) if sign is None else sign * mean) - below
-    return Interval(max(0.0, least), min(1.0, value + above), "mean gap below, plug-in above")
+    n, mean = len(residual), float(residual.mean())
+    least = (abs(mean) if sign is None else sign * mean) - half_width(float(residual.var()), n, level)
+    most = value + half_width(float((residual**2).mean()) - value**2, n, level)
+    return Interval(max(0.0, least), min(1.0, most), "mean gap below, plug-in above")
 
 
 def level_interval(

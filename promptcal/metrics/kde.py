@@ -1,13 +1,12 @@
 """Calibration error by kernel density: a ratio of beta-kernel sums instead of bins."""
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import betaln
 
 from promptcal.errors import ConfigError, DataError
 from promptcal.metrics.inputs import top_label
+from promptcal.metrics.smooth import AtBandwidth
 
 BLOCK_ELEMENTS = 1 << 22
 INSIDE = 1e-12
@@ -17,19 +16,12 @@ PROBES = 512
 """How many samples, evenly spread over the ranks, choose the bandwidth."""
 
 
-class KernelECE(NamedTuple):
-    """A kernel calibration error and the bandwidth it was taken at."""
-
-    value: float
-    bandwidth: float
-
-
 def kde_ece(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"], *, bandwidth: float | None = None) -> float:
     """KDE-ECE of the top label: the mean over j of |a_j - c_j|, a_j the kernel estimate of accuracy at confidence c_j.
 
     a_j = sum over i≠j of k(c_j; c_i)·y_i / sum over i≠j of k(c_j; c_i), with the beta density k(x; c) of parameters
     c/h + 1 and (1 - c)/h + 1. Without a bandwidth h, the one of 16 between 0.001 and 1 with the largest leave-one-out
-    likelihood. O(n²); None of it depends on row order.
+    likelihood. The cost is O(n²).
 
     Popordanoska, Sayer, Blaschko, "A Consistent and Differentiable Lp Canonical Calibration Error Estimator", NeurIPS
     2022, arXiv 2210.07810; deviation: sums are taken relative to the largest term, so no density underflows to 0/0.
@@ -45,7 +37,7 @@ def kde_ece(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"], *, b
 
 def kernel_error(
     confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], bandwidth: float | None = None
-) -> KernelECE:
+) -> AtBandwidth:
     """The kernel calibration error of forecasts of a 0/1 outcome, with its bandwidth."""
     n = len(confidence)
     if n < 2:
@@ -62,7 +54,7 @@ def kernel_error(
         logs = log_kernel(confidence, block, bandwidth)
         weights = np.exp(logs - logs.max(axis=1, keepdims=True))
         gap += float(np.abs(weights @ outcome / weights.sum(axis=1) - confidence[block]).sum())
-    return KernelECE(gap / n, float(bandwidth))
+    return AtBandwidth(gap / n, float(bandwidth))
 
 
 def log_kernel(

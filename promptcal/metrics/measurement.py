@@ -1,7 +1,6 @@
 """Every number of one split in one call, each with the convention that produced it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,11 +18,12 @@ from promptcal.metrics.intervals import (
 )
 from promptcal.metrics.noise import binned_floors, smooth_floor
 from promptcal.metrics.presets import ON_REQUEST, PRESETS
+from promptcal.metrics.smooth import AtBandwidth
 from promptcal.types import Predictions
 
 CONVEX: dict[Callable[[BinSums], np.ndarray], float | None] = {l1: None, over: 1.0, under: -1.0}
 """The binned errors with a convex interval, and the sign of the gaps that count."""
-SQUARED: dict[Callable[[BinSums], np.ndarray], Callable[[np.ndarray, np.ndarray, Binning], Interval]] = {
+SQUARED: dict[Callable[[BinSums], np.ndarray], Callable[[np.ndarray, np.ndarray, Binning], Interval | None]] = {
     debiased_l2_squared: squared_l2_interval,
     l2: l2_interval,
 }
@@ -44,7 +44,8 @@ def measure(
     Args:
         predictions: one split; NLL comes from its logits unless a calibrator has set the probabilities.
         preset: ``guo15``, or a peer's name for the numbers that this peer prints.
-        intervals: add 95 % intervals where one has honest coverage, and the p-value of a test of calibration.
+        intervals: add 95 % intervals, and the p-value of a test of calibration. MCE, classwise ECE and macro-F1 get
+            none: no interval of theirs is known to us to hold what it promises.
         also: slow metrics on request: ``kde_ece``, ``smooth_calibration_error``, ``piece``.
 
     Raises:
@@ -63,18 +64,34 @@ def measure(
         if scored.probabilities is not None or not metric.all_classes
     ]
     floors = _floors(scored, metrics)
-    rows = []
-    for metric, floor in zip(metrics, floors, strict=True):
-        row = Measurement(
-            metric.name, metric.value(scored), len(scored), metric.bins, metric.norm, metric.closed, metric.unit, preset
-        )
-        bounds = _interval(metric, scored, row.value) if intervals else None
-        low, high, kind = bounds or (None, None, None)
-        rows.append(replace(row, noise_floor=floor, low=low, high=high, interval_kind=kind))
+    rows = [_row(metric, scored, preset, floor, intervals) for metric, floor in zip(metrics, floors, strict=True)]
     if intervals:
         test = outcome_test(scored.confidence, scored.correct, width_bins(15))
-        rows.append(Measurement("calibration_test", test.p_value, len(scored), 15, "l2", "right", "p-value", preset))
+        row = Measurement("calibration_test", test.p_value, len(scored), 15, "l2", "right", None, "p-value", preset)
+        rows.append(row)
     return rows
+
+
+def _row(metric: Metric, scored: Scored, preset: str, floor: float | None, intervals: bool) -> Measurement:
+    found = metric.value(scored)
+    value, bandwidth = found if isinstance(found, AtBandwidth) else (found, None)
+    bounds = _interval(metric, scored, value) if intervals else None
+    low, high, kind = bounds or (None, None, None)
+    return Measurement(
+        metric=metric.name,
+        value=value,
+        n=len(scored),
+        bins=metric.bins,
+        norm=metric.norm,
+        closed=metric.closed,
+        bandwidth=bandwidth,
+        unit=metric.unit,
+        preset=preset,
+        noise_floor=floor,
+        low=low,
+        high=high,
+        interval_kind=kind,
+    )
 
 
 def _floors(scored: Scored, metrics: Sequence[Metric]) -> list[float | None]:
@@ -93,7 +110,7 @@ def _interval(metric: Metric, scored: Scored, value: float | None) -> Interval |
     if value is None:
         return None
     if metric.rows is not None:
-        return mean_interval(metric.rows(scored))
+        return mean_interval(metric.rows(scored), bounded=metric.unit == "fraction")
     residual = scored.confidence - scored.correct
     if metric.name == "smooth_ece":
         return convex_interval(residual, value)

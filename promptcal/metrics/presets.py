@@ -65,7 +65,7 @@ GUO15 = (
         closed="right",
         all_classes=True,
     ),
-    Metric("smooth_ece", lambda scored: smooth_error(scored.confidence, scored.correct).value),
+    Metric("smooth_ece", lambda scored: smooth_error(scored.confidence, scored.correct)),
     Metric("macro_f1", lambda scored: proper.macro_f1_of(scored.predicted, scored.labels)),
     level_metric("auroc", selective.roc_area),
     level_metric("aurc", selective.risk_coverage_area),
@@ -79,7 +79,7 @@ GUO15 = (
 )
 
 ON_REQUEST = {
-    "kde_ece": Metric("kde_ece", lambda scored: kernel_error(scored.confidence, scored.correct).value, norm="l1"),
+    "kde_ece": Metric("kde_ece", lambda scored: kernel_error(scored.confidence, scored.correct), norm="l1"),
     "smooth_calibration_error": Metric(
         "smooth_calibration_error", lambda scored: lipschitz_supremum(scored.confidence, scored.correct)
     ),

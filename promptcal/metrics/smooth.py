@@ -21,8 +21,8 @@ TAYLOR_TERMS = 11
 """Cosine sums expand about a grid ``FINENESS`` times finer; 11 terms leave less than 1e-15 of the largest cosine."""
 
 
-class SmoothECE(NamedTuple):
-    """A smooth calibration error and the bandwidth at which it was taken."""
+class AtBandwidth(NamedTuple):
+    """A calibration error and the kernel bandwidth at which it was taken."""
 
     value: float
     bandwidth: float
@@ -45,10 +45,10 @@ def smooth_ece(probs: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -
     return smooth_error(*top_label(probs, labels)).value
 
 
-def smooth_error(confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"]) -> SmoothECE:
+def smooth_error(confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"]) -> AtBandwidth:
     """The smooth calibration error of forecasts of a 0/1 outcome, with its bandwidth."""
     value, bandwidth = fixed_point(cosine_sums(confidence, confidence - outcome) / len(confidence))
-    return SmoothECE(float(value), float(bandwidth))
+    return AtBandwidth(float(value), float(bandwidth))
 
 
 def cosine_sums(

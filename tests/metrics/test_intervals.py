@@ -46,8 +46,9 @@ def test_coverage_of_the_binned_intervals(n: int, gap: float):
         low, high, _ = convex_interval(confidence - outcome, value)
         l1_hits += low <= gap <= high
         assert low <= value <= high
-        low, high, _ = l2_interval(confidence, outcome, BINS)
-        l2_hits += low <= gap <= high
+        interval = l2_interval(confidence, outcome, BINS)
+        assert interval is not None
+        l2_hits += interval.low <= gap <= interval.high
     assert at_least(l1_hits, repeats, 0.95)
     assert at_least(l2_hits, repeats, 0.93)
 
@@ -86,13 +87,26 @@ def test_coverage_of_the_bootstrap(area):
 
 
 def test_mean_intervals():
-    values = np.array([1.0] * 8 + [0.0] * 2)
-    wilson = mean_interval(values)
+    wilson = mean_interval(np.array([1.0] * 8 + [0.0] * 2), bounded=True)
+    assert wilson is not None
     assert wilson.kind == "Wilson"
     assert (wilson.low, wilson.high) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
-    normal, half = mean_interval(np.array([0.5, 1.5])), 1.959964 * 0.5 / np.sqrt(2)
-    assert (normal.low, normal.high) == pytest.approx((1 - half, 1 + half))
-    assert mean_interval(np.zeros(10)).high > 0.2, "ten times nothing is not a proof of never"
+    student, half = mean_interval(np.array([0.5, 1.5]), bounded=False), 12.706205 * np.sqrt(0.5) / np.sqrt(2)
+    assert student is not None
+    assert (student.low, student.high) == pytest.approx((1 - half, 1 + half))
+    assert mean_interval(np.array([0.5]), bounded=False) is None
+
+
+def test_a_small_sample_without_an_error_proves_little():
+    confidence, outcome = np.full(10, 0.9), np.ones(10)
+    for interval in (
+        mean_interval(np.zeros(10), bounded=True),
+        mean_interval(confidence - outcome, bounded=True),
+        convex_interval(confidence - outcome, 0.1),
+    ):
+        assert interval is not None
+        assert interval.high - interval.low > 0.25
+    assert l2_interval(confidence, outcome, BINS) is None
 
 
 def test_the_squared_l2_interval_by_hand():
@@ -101,7 +115,9 @@ def test_the_squared_l2_interval_by_hand():
     m, q, n = u.mean(), (u**2).mean(), 4
     estimate = (n / (n - 1)) * (n * m**2 - q) / n
     deviation = np.sqrt((4 * m**2 * q - 3 * m**4 - m**4) / n)
-    low, high, _ = squared_l2_interval(confidence, outcome, BINS)
+    interval = squared_l2_interval(confidence, outcome, BINS)
+    assert interval is not None
+    low, high, _ = interval
     assert high == pytest.approx(min(1.0, estimate + 1.959964 * deviation), abs=1e-6)
     assert low == pytest.approx(max(0.0, estimate - 1.644854 * deviation), abs=1e-6)
 
@@ -141,7 +157,8 @@ def test_measure_adds_intervals_where_they_are_honest_and_says_which():
     rows = {(row.metric, row.bins): row for row in measure(given, intervals=True)}
     kinds = {name: row.interval_kind for (name, _), row in rows.items()}
     assert kinds["accuracy"] == "Wilson"
-    assert kinds["nll"] == kinds["signed_gap"] == "normal"
+    assert (kinds["nll"], kinds["brier"]) == ("Student", "Student")
+    assert (kinds["signed_gap"], kinds["confidence"]) == ("normal", "normal")
     assert kinds["ece"] == kinds["smooth_ece"] == kinds["adaptive_ece"] == "mean gap below, plug-in above"
     assert kinds["rmsce"] == kinds["debiased_ece_squared"] == "debiased l2, asymptotic"
     assert kinds["auroc"] == kinds["aurc"] == "basic bootstrap"
