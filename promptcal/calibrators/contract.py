@@ -18,8 +18,6 @@ from promptcal.metrics.inputs import check_labels
 from promptcal.types import Predictions
 
 LearnsFrom = Literal["rows", "classes", "nothing"]
-
-
 Fitted = TypeVar("Fitted", bound="Calibrator")
 
 
@@ -97,7 +95,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, predictions: Predictions | np.ndarray) -> Predictions | np.ndarray:
         """The calibrated predictions of another split, a new record; the input is never changed.
 
-        Rows that the calibrator was fitted on are transformed too, with an InSampleWarning that counts them.
+        Predictions of rows that it was fitted on are transformed too, with an InSampleWarning that counts them.
 
         Raises:
             NotFitted: before ``fit``.

@@ -25,7 +25,7 @@ class EnsembleTemperature(Calibrator):
         weights_: w1, w2, w3.
 
     Zhang, Kailkhura, Han, "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep
-    Learning", ICML 2020, arXiv 2003.07329, whose code minimises the mean squared error by default, not the NLL.
+    Learning", ICML 2020, arXiv 2003.07329, where T and weights may also be fitted by the mean squared error.
 
     >>> z = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [2.0, 0.0]])
     >>> EnsembleTemperature().fit(z, np.array([0, 0, 0, 1])).predict_proba(z[:1]).round(4)

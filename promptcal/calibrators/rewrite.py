@@ -55,8 +55,8 @@ def replace_probabilities(
     the argmax from it: an equal that comes first gives way by one unit in the last place.
     """
     _refuse_strange(np.isfinite(weights).all(axis=1), "probabilities")
-    total = weights.sum(axis=1, keepdims=True)
-    probs = np.where(total > 0, weights / np.where(total > 0, total, 1.0), predictions.probs())
+    kept = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, predictions.probs())
+    probs = kept / kept.sum(axis=1, keepdims=True)
     if top is not None:
         rows = np.flatnonzero(probs.argmax(axis=1) != top)
         rows = rows[probs[rows, top[rows]] == probs[rows].max(axis=1)]

@@ -27,11 +27,9 @@ def load_calibrator(path: str | Path) -> Calibrator:
         ConfigError: it holds a calibrator that is not known here, such as one of a plug-in that is not installed.
     """
     arrays, metadata = load_tensors(Path(path))
-    if "calibrator" not in metadata:
+    if not isinstance(metadata.get("calibrator"), dict):
         raise DataError(f"{path} holds no calibrator; give a file that 'promptcal calibrate' wrote.")
-    loaded = _unpack(metadata["calibrator"], arrays)
-    if not isinstance(loaded, Calibrator):
-        raise DataError(f"{path} holds no calibrator; give a file that 'promptcal calibrate' wrote.")
+    loaded: Calibrator = _unpack(metadata["calibrator"], arrays)
     return loaded
 
 

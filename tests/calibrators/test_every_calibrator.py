@@ -6,6 +6,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -199,3 +200,16 @@ def test_is_a_scikit_learn_estimator(name, overconfident):
     assert calibrator.score(logits, labels) == pytest.approx((pipeline.predict(logits) == labels).mean())
     assert np.array_equal(calibrator.classes_, np.arange(5))
     assert np.allclose(np.exp(calibrator.transform(fresh)), probs)
+
+
+def test_cross_validation_scores_and_searches_parameters(overconfident):
+    logits, labels = overconfident[0][:600], overconfident[1][:600]
+    before = cross_val_score(build_calibrator("none"), logits, labels, scoring="neg_log_loss")
+    after = cross_val_score(build_calibrator("temperature"), logits, labels, scoring="neg_log_loss")
+    assert after.mean() > before.mean() + 0.1
+    search = GridSearchCV(build_calibrator("histogram"), {"bins": [2, 15]}, scoring="neg_brier_score").fit(
+        logits, labels
+    )
+    assert search.best_estimator_.bins in {2, 15}
+    binary = cross_val_score(build_calibrator("temperature"), logits[:, :2], labels % 2, scoring="roc_auc")
+    assert np.isfinite(binary).all()

@@ -12,6 +12,7 @@ from promptcal import calibrators
 MODULES = [f"promptcal.calibrators.{module.name}" for module in pkgutil.iter_modules(calibrators.__path__)]
 
 
+@pytest.mark.filterwarnings("ignore::promptcal.calibrators.CalibrationWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of(name):
     failed, _ = doctest.testmod(importlib.import_module(name), extraglobs={"np": np})
