@@ -16,8 +16,9 @@ from promptcal.types import Predictions
 class LogitMLP(Calibrator):
     """T(z) = softplus(MLP(z)) + 1e-6 with one hidden layer (GELU), trained for the NLL of softmax(z / T(z)).
 
-    This is what the code of CalAttn (arXiv 2508.08547) runs under the name SATS; the published SATS is ``sats``. With its defaults a
-    validation split of some thousand rows gives ten steps, from a T of about 0.69: raise ``epochs`` to train it.
+    This is what the code of CalAttn (arXiv 2508.08547) runs under the name SATS; the published SATS is ``sats``. With
+    its defaults a validation split of some thousand rows gives ten steps, from a T of about 0.69: raise ``epochs`` to
+    train it.
 
     Args:
         hidden: width of the hidden layer.
