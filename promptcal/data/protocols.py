@@ -35,10 +35,10 @@ def base_to_novel(
         seed: seed of the draw.
         split_seed: None = the first half of the labels is base; a number = a seeded random half.
         calibration_split: ``few_shot_val`` (min(shots, 4) images a class, as published) or ``full_val``.
-        test: ``split`` = the test split; ``undrawn`` = that and every training and validation image not drawn.
+        test: ``split`` = the test split; ``undrawn`` = that and every image neither trained nor calibrated on.
 
     Raises:
-        ConfigError: an unknown ``calibration_split`` or ``test``, or calibration on images that are tested on.
+        ConfigError: an unknown ``calibration_split`` or ``test``.
 
     References:
         Zhou et al., "Conditional Prompt Learning for Vision-Language Models", CVPR 2022, arXiv 2203.05557.
@@ -47,12 +47,12 @@ def base_to_novel(
         raise ConfigError(f"unknown calibration.split '{calibration_split}'; choose few_shot_val or full_val.")
     if test not in ("split", "undrawn"):
         raise ConfigError(f"unknown protocol.test '{test}'; choose split or undrawn.")
-    if test == "undrawn" and calibration_split == "full_val":
-        raise ConfigError(
-            "protocol.test=undrawn tests on validation images that calibration.split=full_val fits on; change one."
-        )
-    drawn = few_shot(task, shots, seed, test="undrawn" if test == "undrawn" else "split")
-    if calibration_split == "full_val":
-        drawn = drawn.replace(val=task.val)
+    drawn = few_shot(
+        task,
+        shots,
+        seed,
+        test="undrawn" if test == "undrawn" else "split",
+        val_shots="all" if calibration_split == "full_val" else None,
+    )
     base, novel = base_novel(drawn, split_seed)
     return Splits(train=base, targets={"base": base, "novel": novel})
