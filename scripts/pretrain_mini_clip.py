@@ -246,7 +246,7 @@ def main() -> None:
         "--work", type=Path, default=Path("mini_clip_work"), help="folder for drawn pictures, checkpoint"
     )
     parser.add_argument("--images", type=int, default=160_000, help="number of pictures to draw")
-    parser.add_argument("--epochs", type=int, default=6, help="passes over the pictures")
+    parser.add_argument("--epochs", type=int, default=4, help="passes over the pictures")
     parser.add_argument("--batch", type=int, default=128, help="pictures per step")
     parser.add_argument(
         "--rate", type=float, default=1.5e-3, help="highest learning rate; cosine decay after a warm-up"
