@@ -9,7 +9,7 @@ import pandas as pd
 
 from promptcal.errors import DataError, unknown
 from promptcal.metrics.contract import TopLabelPredictions
-from promptcal.metrics.inputs import check_labels, check_probabilities
+from promptcal.metrics.inputs import check_labels, check_outcomes, check_probabilities
 from promptcal.storage import load_predictions, load_tensors
 from promptcal.types import Predictions
 
@@ -133,14 +133,19 @@ def of_top_label(confidence: np.ndarray, predicted: np.ndarray, labels: np.ndarr
     """Top-label predictions from confidences [n], predicted and true classes [n], both indices or both names.
 
     Raises:
-        DataError: shapes that differ.
+        DataError: shapes that differ, a class that is missing, a confidence outside [0, 1].
     """
     if not confidence.shape == predicted.shape == labels.shape:
         raise DataError(f"confidences {confidence.shape}, predictions {predicted.shape}, labels {labels.shape} differ.")
-    if labels.dtype.kind not in "iu" or predicted.dtype.kind not in "iu":
+    missing = pd.isna(predicted) | pd.isna(labels)
+    if missing.any():
+        raise DataError(f"row {int(missing.argmax())} lacks its predicted or its true class.")
+    if labels.dtype.kind not in "iuf" or predicted.dtype.kind not in "iuf":
         _, both = np.unique(np.concatenate([predicted, labels]).astype(str), return_inverse=True)
         predicted, labels = both[: len(predicted)], both[len(predicted) :]
-    return TopLabelPredictions(confidence.astype(np.float64), predicted.astype(np.int64), labels.astype(np.int64))
+    predicted, labels = check_labels(predicted, len(confidence)), check_labels(labels, len(confidence))
+    confidence, _ = check_outcomes(confidence, predicted == labels)
+    return TopLabelPredictions(confidence, predicted, labels)
 
 
 def _one_of(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray | None:

@@ -90,6 +90,13 @@ def test_csv_with_the_top_label_alone(tmp_path: Path, names: tuple[str, str]):
     assert read.confidence.tolist() == [0.9, 0.6, 0.5]
 
 
+def test_whole_numbers_are_the_same_class_in_any_notation(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("true_label,pred_label,confidence\n3,3.0,0.9\n1,3.0,0.6\n")
+    read = read_predictions(tmp_path / "a.csv")
+    assert isinstance(read, TopLabelPredictions)
+    assert (read.predicted == read.labels).tolist() == [True, False]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -102,6 +109,8 @@ def test_csv_with_the_top_label_alone(tmp_path: Path, names: tuple[str, str]):
         ("label,cat,dog\ndgo,0.5,0.5\n", "unknown class among the labels 'dgo'. Did you mean 'dog'"),
         ("label,cat,dog\n2,0.5,0.5\n", "row 0 has label 2, but there are 2 classes"),
         ("label,cat,dog\n", "nothing to measure"),
+        ("true_label,pred_label,confidence\n3,3,0.9\n,3,0.8\n", "row 1 lacks its predicted or its true class"),
+        ("true_label,pred_label,confidence\n3,3,\n", "row 0 has confidence nan"),
         ('label,cat,dog\n0,"0.5,0.5\n', "not a table"),
     ],
 )
