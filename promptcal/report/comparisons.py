@@ -15,6 +15,9 @@ ALPHA = 0.05
 FEWEST_DATA_SETS = 6
 """A two-sided Wilcoxon test of five pairs cannot reach 0.05."""
 
+SAME = 1e-6
+"""What differs by less is the same up to rounding: resampled numbers are float32."""
+
 HIGHER, LOWER = "higher", "lower"
 BETTER = {"accuracy": HIGHER, "harmonic_mean": HIGHER, "ece": LOWER, "nll": LOWER}
 """The numbers in which a best row is looked for, and which way is better."""
@@ -47,7 +50,7 @@ class Difference:
     @property
     def identical(self) -> bool:
         """The two rows are the same predictions, such as two methods routed to zero-shot."""
-        return self.value == 0.0 == self.low == self.high
+        return max(abs(self.value), abs(self.low), abs(self.high)) < SAME
 
 
 def paired(row: Row, reference: Row, number: Number, ours: Measured, theirs: Measured) -> Difference | None:
@@ -70,7 +73,7 @@ def paired(row: Row, reference: Row, number: Number, ours: Measured, theirs: Mea
     found = Difference(row, reference, number, value, *basic_interval(value, resampled))
     cluster = clusters(shared)
     k = int(cluster.max()) + 1
-    if k == 1 or spread == 0.0:
+    if k == 1 or spread < SAME:
         return found
     between = float((np.bincount(cluster, values) / np.bincount(cluster)).var(ddof=1)) / k
     freedom = (k - 1) * spread**4 / between**2 if between > 0 else np.inf
@@ -81,7 +84,7 @@ def paired(row: Row, reference: Row, number: Number, ours: Measured, theirs: Mea
 
 def against_best(table: Mapping[Row, Measured], number: Number) -> list[Difference]:
     """Every row less the best one, with Holm's correction over the rows."""
-    top = best({row: float(one.values.mean()) for row, one in table.items()}, BETTER[number.metric])
+    top = best({row: float(one.values.mean()) for row, one in table.items()}, BETTER[number.metric])[0]
     found = [paired(row, top, number, one, table[top]) for row, one in table.items() if row != top]
     return adjust([one for one in found if one is not None])
 
@@ -97,13 +100,13 @@ def over_data_sets(
 
     Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 2006.
     """
-    top = best({row: float(theirs.mean()) for row, theirs in values.items()}, BETTER[number.metric])
+    top = best({row: float(theirs.mean()) for row, theirs in values.items()}, BETTER[number.metric])[0]
     found = []
     for row in values:
         if row != top:
             differences = values[row] - values[top]
             value = float(differences.mean())
-            tested = len(differences) >= FEWEST_DATA_SETS and differences.any()
+            tested = len(differences) >= FEWEST_DATA_SETS and np.abs(differences).max() >= SAME
             p = float(stats.wilcoxon(differences).pvalue) if tested else None
             found.append(
                 Difference(row, top, number, value, *basic_interval(value, resampled[row] - resampled[top]), p)
@@ -117,9 +120,10 @@ def adjust(differences: Sequence[Difference]) -> list[Difference]:
     return [one if one.p is None else replace(one, adjusted=next(adjusted)) for one in differences]
 
 
-def best(values: Mapping[Row, float], better: str) -> Row:
-    """The row with the highest or lowest value, the first of equals."""
-    return (max if better == HIGHER else min)(values, key=lambda row: values[row])
+def best(values: Mapping[Row, float], better: str) -> list[Row]:
+    """The row with the highest or lowest value and those that equal it, in their order."""
+    top = (max if better == HIGHER else min)(values.values())
+    return [row for row, value in values.items() if abs(value - top) < SAME]
 
 
 def supported(rows: Sequence[Row], against: Sequence[Difference]) -> frozenset[Row]:

@@ -7,7 +7,15 @@ from promptcal.report.results import Number, Results, Row, Run
 from promptcal.report.samples import Samples
 from promptcal.report.tables import Cell, Column, Line, Table
 
-HEADINGS = ("run", "commit", "device", "training, s", "all, s", "learned numbers", "fitted on validation images")
+HEADINGS = (
+    "run",
+    "commit",
+    "device",
+    "training, s",
+    "all, s",
+    "learned numbers",
+    "fitted on validation images, and notes",
+)
 
 
 def runs_table(results: Results, samples: Mapping[str, Samples]) -> Table:
@@ -38,7 +46,7 @@ def _cells(run: Run, samples: Samples) -> tuple[Cell, ...]:
         _seconds(info.get("seconds")),
         f"{info['learned_parameters']:,}" if "learned_parameters" in info else "",
     )
-    return (*(Cell(word) for word in words), Cell("; ".join(samples.fitted)))
+    return (*(Cell(word) for word in words), Cell("; ".join([*samples.fitted, *info.get("notes", [])])))
 
 
 def _seconds(value: object) -> str:

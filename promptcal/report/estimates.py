@@ -81,12 +81,16 @@ def compare(results: Results, group: Group, samples: Mapping[str, Samples], resa
         if number.metric in BETTER:
             against = against_best(table, number)
             winners[number] = supported(list(table), against)
-            reference = next((row for row in table if (row.method, row.calibrator) == ("zero_shot", "none")), None)
-            if reference is not None:
+            for reference in references_of(list(table)):
                 found = [paired(row, reference, number, one, table[reference]) for row, one in table.items()]
                 differences |= {(row, reference, number): one for row, one in zip(table, found, strict=True) if one}
             differences |= {(one.row, one.reference, number): one for one in against}
     return Compared(estimates, differences, winners)
+
+
+def references_of(rows: Sequence[Row]) -> list[Row]:
+    """The rows that others are compared with: plain zero-shot, in each of its variants."""
+    return [row for row in rows if (row.method, row.calibrator) == ("zero_shot", "none")]
 
 
 def average(compared: Mapping[Group, Compared], rows: Sequence[Row]) -> Compared:

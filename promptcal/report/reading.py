@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from promptcal.report.comparisons import BETTER, FEWEST_DATA_SETS, best
-from promptcal.report.estimates import Compared, Estimate
+from promptcal.report.estimates import Compared, Estimate, references_of
 from promptcal.report.names import metric_name
 from promptcal.report.results import NOISE_FLOOR, Group, H, Number, Results, Row
 
@@ -26,18 +26,22 @@ def read_average(rows: Sequence[Row], splits: Sequence[str], mean: Compared, gro
     """Sentences on the average over data sets: the best rows, and on how many data sets training raised the ECE."""
     focus = _focus(splits)
     sentences = _best_rows(rows, mean, focus, tested=len(groups) >= FEWEST_DATA_SETS)
-    reference = _zero_shot(rows)
+    references = references_of(rows)
     for row in rows:
-        if reference is None or row.calibrator != "none" or row == reference:
+        if row.calibrator != "none" or row in references:
             continue
         for split in focus:
             number = Number(split, "ece")
-            pairs = [(one.estimates.get((row, number)), one.estimates.get((reference, number))) for one in groups]
-            higher = [ours.value > theirs.value for ours, theirs in pairs if ours and theirs]
-            if higher:
+            found = [
+                one.differences[row, ref, number]
+                for one in groups
+                for ref in references
+                if (row, ref, number) in one.differences
+            ]
+            higher = sum(one.value > 0 for one in found)
+            if found:
                 sentences.append(
-                    f"{row.method_name} has a higher {split} ECE than zero-shot on {sum(higher)} of {len(higher)} data "
-                    f"sets."
+                    f"{row.method_name} has a higher {split} ECE than zero-shot on {higher} of {len(found)} data sets."
                 )
     return sentences
 
@@ -45,10 +49,6 @@ def read_average(rows: Sequence[Row], splits: Sequence[str], mean: Compared, gro
 def _focus(splits: Sequence[str]) -> tuple[str, ...]:
     """The splits that a reading is about: novel classes where there are some."""
     return ("novel",) if "novel" in splits else tuple(splits)
-
-
-def _zero_shot(rows: Sequence[Row]) -> Row | None:
-    return next((row for row in rows if (row.method, row.calibrator) == ("zero_shot", "none")), None)
 
 
 def percent(value: float, *, signed: bool = False) -> str:
@@ -69,24 +69,26 @@ def _best_rows(rows: Sequence[Row], compared: Compared, focus: Sequence[str], *,
     for number, phrase in asked:
         values = {row: e.value for row in rows if (e := compared.estimates.get((row, number)))}
         if len(values) > 1:
-            top = values[best(values, BETTER[number.metric])]
-            names = [row.name for row, value in values.items() if value == top]
+            tops = best(values, BETTER[number.metric])
+            names = [row.name for row in tops]
             equal = f" (and, equal there, {_join(names[1:])})" if names[1:] else ""
             backed = "support it against" if compared.winners.get(number) else "do not separate it from"
             verdict = f"; the tests {backed} every other row" if tested else ""
-            sentences.append(f"{phrase}: {names[0]}{equal}, {_show(number, top)}{verdict}.")
+            sentences.append(f"{phrase}: {names[0]}{equal}, {_show(number, values[tops[0]])}{verdict}.")
     return sentences
 
 
 def _against_zero_shot(rows: Sequence[Row], compared: Compared, focus: Sequence[str]) -> list[str]:
     """What each trained method, before any calibrator, did to ECE and accuracy."""
-    reference = _zero_shot(rows)
+    references = references_of(rows)
     numbers = [Number(split, metric) for split in focus for metric in ("ece", "accuracy")]
     sentences = []
     for row in rows:
-        if reference is not None and row.calibrator == "none" and row != reference:
-            parts = [part for number in numbers if (part := _change(reference, row, number, compared)) is not None]
-            sentences += [f"Compared with zero-shot, {row.method_name} {_join(parts)}."] if parts else []
+        if row.calibrator == "none" and row not in references:
+            shared = next((ref for ref in references if (row, ref, numbers[0]) in compared.differences), None)
+            parts = [_change(shared, row, number, compared) for number in numbers] if shared else []
+            known = [part for part in parts if part is not None]
+            sentences += [f"Compared with zero-shot, {row.method_name} {_join(known)}."] if known else []
     return sentences
 
 
@@ -100,7 +102,7 @@ def _change(reference: Row, row: Row, number: Number, compared: Compared) -> str
     interval = f"{percent(low, signed=True)} to {percent(high, signed=True)} points"
     name = f"{number.split} {metric_name(number.metric)}"
     if low <= 0 <= high:
-        return f"left {name} where it was, as far as one can tell ({before} to {after} %, {interval})"
+        return f"shows no clear change in {name} ({before} to {after} %, {interval})"
     return f"{'raised' if low > 0 else 'lowered'} {name} from {before} to {after} % ({interval})"
 
 

@@ -10,6 +10,10 @@ WIDTH = 108
 """Characters of a line of prose in a terminal."""
 
 
+LONGEST_LABEL = 30
+"""Characters of a label that stands beside its numbers in a terminal."""
+
+
 def narrow(table: Table) -> Table:
     """The table without intervals in the columns that have no room for them."""
     return replace(table, lines=tuple(replace(line, cells=_narrow(line, table)) for line in table.lines))
@@ -26,7 +30,7 @@ def to_text(table: Table) -> str:
     """The table for a terminal: aligned, numbers to the right, intervals where there is room, best values starred."""
     table = narrow(table)
     labels = ["  " * line.depth + line.label for line in table.lines]
-    first = max(len(label) for label in labels)
+    first = max((len(label) for label in labels if len(label) <= LONGEST_LABEL), default=0)
     marked = any(cell.best for line in table.lines for cell in line.cells)
     words = [[cell.plain + ("*" if cell.best else " " * marked) for cell in line.cells] for line in table.lines]
     heads = [column.heading + " " * marked for column in table.columns]
@@ -45,7 +49,11 @@ def to_text(table: Table) -> str:
 
 
 def _text_line(label: str, words: Sequence[str], first: int, widths: Sequence[int]) -> str:
-    return label.ljust(first) + "".join(word.rjust(width) for word, width in zip(words, widths, strict=False))
+    """The label and its numbers; a long label has a line of its own above them."""
+    above = f"{label}\n" if words and len(label) > LONGEST_LABEL else ""
+    beside = label if not above else ""
+    numbers = "".join(word.rjust(width) for word, width in zip(words, widths, strict=False))
+    return above + beside.ljust(first) + numbers
 
 
 def to_markdown(table: Table) -> str:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from promptcal.errors import DataError
 from promptcal.report.names import full_name, method_name
-from promptcal.report.variants import variants_of
+from promptcal.report.variants import variants_of, weights_of
 from promptcal.run import RunFolder
 
 HEADLINE_BINS = 15
@@ -172,33 +172,36 @@ def read_results(folders: Sequence[RunFolder], rescored: Mapping[str, Rows] | No
 
     Raises:
         DataError: no runs, a run whose metrics are missing, broken or not finite, or two runs of the same configuration
-            on different data or weights, which may not be averaged.
+            on different data, which may not be averaged.
     """
     unique = {folder.path.resolve().name: folder for folder in folders}
     if not unique:
         raise DataError("there are no finished runs to report; 'promptcal run' makes some.")
     configs = {name: folder.config for name, folder in unique.items()}
-    variants = variants_of(configs)
+    rows = {name: (rescored or {}).get(name) or folder.metrics for name, folder in unique.items()}
+    chosen = {name: str((config.get("choices") or {}).get("model")) for name, config in configs.items()}
+    models = weights_of(chosen, {name: folder.info for name, folder in unique.items()})
+    variants = variants_of(configs, models)
     seen: dict[tuple[Any, ...], Run] = {}
     for name, folder in unique.items():
-        run = _read(folder, configs[name], variants[name], (rescored or {}).get(name) or folder.metrics)
+        run = _read(folder, configs[name], models[name], variants[name], rows[name])
         key = (run.group, run.method, run.variant, run.draw)
         if key in seen:
             raise DataError(
-                f"{seen[key].folder.path} and {run.folder.path} are the same configuration on different data or "
-                f"weights and may not be averaged; report them one by one."
+                f"{seen[key].folder.path} and {run.folder.path} are the same configuration on different data "
+                f"and may not be averaged; report them one by one."
             )
         seen[key] = run
     return Results(tuple(sorted(seen.values(), key=lambda run: run.method != "zero_shot")))
 
 
-def _read(folder: RunFolder, config: DictConfig, variant: str, rows: Rows) -> Run:
+def _read(folder: RunFolder, config: DictConfig, model: str, variant: str, rows: Rows) -> Run:
     try:
         about = rows[0]
         title, name = dataset_of(config, about["dataset"])
         return Run(
             folder=folder,
-            group=Group(name, about["model"], _protocol(config), int(about["shots"])),
+            group=Group(name, model, _protocol(config), int(about["shots"])),
             method=about["method"],
             variant=variant,
             seed=int(about["seed"]),

@@ -173,7 +173,7 @@ def difference_table(title: str, rows: Sequence[Row], splits: Sequence[str], com
     tops = {}
     for column in columns:
         values = {row: e.value for row in rows if (e := compared.estimates.get((row, column.number))) is not None}
-        tops[column.number] = best(values, BETTER[column.number.metric])
+        tops[column.number] = best(values, BETTER[column.number.metric])[0]
 
     def cells(row: Row) -> tuple[Cell, ...]:
         return tuple(

@@ -15,16 +15,20 @@ NAMED = ("dataset", "model", "protocol", "method", "plugin")
 """Choices that a report names anyway."""
 
 
-def variants_of(configs: Mapping[str, DictConfig]) -> dict[str, str]:
+def variants_of(configs: Mapping[str, DictConfig], models: Mapping[str, str]) -> dict[str, str]:
     """For each run, the settings in which runs of one method, data set and model differ, such as ``epochs=200``.
 
     Runs that differ in their seed or class split alone, or in keys that only repeat these, are no variants.
+
+    Args:
+        configs: by run, its resolved configuration.
+        models: by run, its model, as ``weights_of`` names it.
     """
     alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, config in configs.items():
         choices = config.get("choices") or {}
         named = tuple(str(choices.get(group)) for group in NAMED)
-        alike[*named, str((config.get("dataset") or {}).get("path"))].append(name)
+        alike[*named, models[name], str((config.get("dataset") or {}).get("path"))].append(name)
     result = {}
     for names in alike.values():
         settings = {name: _settings(configs[name]) for name in names}
@@ -32,8 +36,24 @@ def variants_of(configs: Mapping[str, DictConfig]) -> dict[str, str]:
         varying = [key for key in keys if len({settings[name].get(key) for name in names}) > 1]
         telling = [key for key in varying if not _follows(key, varying, [settings[name] for name in names])]
         for name in names:
-            result[name] = ", ".join(f"{_short(key, keys)}={settings[name].get(key)}" for key in telling)
+            result[name] = ", ".join(f"{_short(key, keys)}={settings[name].get(key) or 'none'}" for key in telling)
     return result
+
+
+def weights_of(models: Mapping[str, str], infos: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """For each run, the name of its model, with the weights' digest where runs of one model rest on several.
+
+    Args:
+        models: by run, the model as it was chosen.
+        infos: by run, its ``run.json``, which holds the digest.
+    """
+    digests: dict[str, set[str]] = defaultdict(set)
+    for name, model in models.items():
+        digests[model].add(str(infos[name].get("weights")))
+    return {
+        name: f"{model} (weights {str(infos[name].get('weights'))[:6]})" if len(digests[model]) > 1 else model
+        for name, model in models.items()
+    }
 
 
 def _settings(config: DictConfig) -> dict[str, str]:

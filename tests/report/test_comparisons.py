@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from promptcal.report.comparisons import Difference, adjust, against_best, over_data_sets, paired, supported
+from promptcal.report.comparisons import Difference, adjust, against_best, best, over_data_sets, paired, supported
 from promptcal.report.estimates import average, compare
 from promptcal.report.resampling import Measured
 from promptcal.report.results import Draw, H, Number, Row, read_results
@@ -49,6 +51,14 @@ def test_identical_rows_are_no_test():
     found = paired(A, B, NUMBER, runs([0.2, 0.3], images=0.01), runs([0.2, 0.3], images=0.01))
     assert found.identical
     assert found.p is None
+
+
+def test_rounding_is_no_difference():
+    ours = runs([0.2, 0.3, 0.25], images=0.01)
+    found = paired(A, B, NUMBER, replace(ours, values=ours.values + 1e-9, replicates=ours.replicates + 1e-8), ours)
+    assert found.identical
+    assert found.p is None
+    assert best({A: 0.3, B: 0.2 + 1e-12, C: 0.2}, "lower") == [B, C]
 
 
 @pytest.mark.parametrize("images", [0.0, 0.02])

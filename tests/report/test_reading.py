@@ -1,5 +1,6 @@
 import pytest
 
+from promptcal.report.comparisons import Difference
 from promptcal.report.estimates import Compared, Estimate, compare
 from promptcal.report.reading import percent, read, read_average
 from promptcal.report.results import H, Number, Row, read_results
@@ -67,7 +68,8 @@ def test_averages_count_the_data_sets_on_which_training_raised_the_ece():
 
     def one(before, after):
         values = {(zero_shot, number): Estimate(before, None, 1), (coop, number): Estimate(after, None, 1)}
-        return Compared(values, {}, {})
+        change = Difference(coop, zero_shot, number, after - before, after - before - 0.01, after - before + 0.01)
+        return Compared(values, {(coop, zero_shot, number): change}, {})
 
     sentences = read_average([zero_shot, coop], ("base", "novel"), one(0.1, 0.2), [one(0.1, 0.3), one(0.1, 0.05)])
     assert sentences[-1] == "CoOp has a higher novel ECE than zero-shot on 1 of 2 data sets."

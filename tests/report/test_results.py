@@ -3,7 +3,7 @@ import pytest
 from promptcal.errors import DataError
 from promptcal.report.results import H, Number, Row, read_results
 from promptcal.report.samples import read_samples
-from promptcal.storage import write_jsonl
+from promptcal.storage import write_json, write_jsonl
 
 
 def test_rows_are_methods_with_their_calibrators_zero_shot_first(study):
@@ -87,11 +87,18 @@ def test_the_same_run_twice_counts_once(study):
     assert len(read_results([*study, *study]).runs) == len(study)
 
 
-def test_the_same_configuration_on_other_weights_is_not_averaged(make_run):
+def test_other_weights_of_a_model_are_another_model(make_run):
+    folders = [make_run(name=name) for name in ("11111111", "22222222")]
+    for folder, digest in zip(folders, ("aaaaaaaa", "bbbbbbbb"), strict=True):
+        write_json(folder.path / "run.json", folder.info | {"weights": digest})
+    results = read_results(folders)
+    assert [group.model for group in results.groups] == ["mini (weights aaaaaa)", "mini (weights bbbbbb)"]
+    assert {row.variant for row in results.rows()} == {""}
+
+
+def test_the_same_configuration_on_other_data_is_not_averaged(make_run):
     folders = [make_run(name="11111111"), make_run(name="22222222")]
-    with pytest.raises(
-        DataError, match=r"11111111 and .*22222222 are the same configuration on different data or weights"
-    ):
+    with pytest.raises(DataError, match=r"11111111 and .*22222222 are the same configuration on different data"):
         read_results(folders)
 
 

@@ -157,6 +157,7 @@ def test_the_command_says_what_is_wrong_in_one_sentence(tmp_path, capsys):
     assert "no finished run" in errors[1]
 
 
+@pytest.mark.filterwarnings("ignore::promptcal.calibrators.CalibrationWarning")
 def test_rescoring_applies_other_calibrators_and_leaves_the_runs_alone(make_run, tmp_path, capsys):
     folder = make_run("coop", calibrators=("none",))
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
