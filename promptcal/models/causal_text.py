@@ -82,7 +82,7 @@ class PlainText:
         """FLOPs of the matrix products of one forward pass and one backward pass to the prompts."""
         images, count = self.plan.groups(prompts)
         classes, length = self.plan.ids.shape
-        layer = _linear_flops(self.clip, length, length) + _attention_flops(self.clip, length * length)
+        layer = _linear_flops(self.clip, length, length, length) + _attention_flops(self.clip, length * length)
         return int(images * count * classes * (self.clip.text_layers * layer + _projection_flops(self.clip)))
 
 
@@ -90,7 +90,8 @@ class CausalText:
     """The fast pass of one class list through one causal tower; another class list takes another object.
 
     Constants are built at the first use, and again when the tower's weights, dtype or device have changed. A change is
-    seen by the address and version of every parameter; one written through ``parameter.data`` goes unseen.
+    seen by the address and version of every parameter; one written through ``parameter.data`` goes unseen. Under
+    autocast the products run in its dtype, as in the plain pass, on constants of the tower's own dtype.
 
     Raises:
         ConfigError: the text tower is not a plain causal one.
@@ -122,13 +123,12 @@ class CausalText:
         bound, total = self._bind(prompts), len(self.plan.ids) * _projection_flops(self.clip)
         for index in range(self.clip.text_layers):
             view = bound.view(index, prompts.text_deep)
-            queries = len(bound.fixed if view.rows is None else view.rows)
-            if index == 0:  # all but the learned rows have constant queries, keys and values
-                total += _linear_flops(self.clip, 0, queries) - 4 * self.clip.text_width**2 * (
-                    queries - 3 * len(bound.slots)
-                )
+            outputs = len(bound.fixed if view.rows is None else view.rows)
+            if index == 0:  # keys, values and queries of fixed tokens are constants here
+                keys = queries = len(bound.slots)
             else:
-                total += _linear_flops(self.clip, len(bound.fixed), queries)
+                keys, queries = len(bound.fixed), outputs
+            total += _linear_flops(self.clip, keys, queries, outputs)
             total += _attention_flops(self.clip, sum(segment.mask.numel() for segment in view.segments))
         return images * count * total
 
@@ -251,11 +251,8 @@ def _project(block: Any, x: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor
 
 
 def _mlp(module: Any, h: Tensor) -> Tensor:
-    if type(module.gelu).__name__ == "QuickGELU":
-        first, second = module.c_fc, module.c_proj
-        output: Tensor = QuickMlp.apply(h, first.weight, first.bias, second.weight, second.bias)
-    else:
-        output = module(h)
+    quick, first, second = type(module.gelu).__name__ == "QuickGELU", module.c_fc, module.c_proj
+    output: Tensor = QuickMlp.apply(h, first.weight, first.bias, second.weight, second.bias) if quick else module(h)
     return output
 
 
@@ -276,10 +273,10 @@ def _constants(clip: FrozenClip, plan: TextPlan, tree: TokenTree) -> list[tuple[
     return result
 
 
-def _linear_flops(clip: FrozenClip, rows: int, queries: int) -> int:
-    """A block's linear layers, forward and back: keys and values of all rows, everything else of query rows."""
+def _linear_flops(clip: FrozenClip, keys: int, queries: int, outputs: int) -> int:
+    """A block's linear layers, forward and back, by rows that get keys and values, get queries, and go on."""
     width, inner = clip.text_width, int(clip.text.transformer.resblocks[0].mlp.c_fc.out_features)
-    return 4 * (rows * 2 * width**2 + queries * (2 * width**2 + 2 * width * inner))
+    return 4 * width * (2 * keys * width + queries * width + outputs * (width + 2 * inner))
 
 
 def _attention_flops(clip: FrozenClip, pairs: int) -> int:

@@ -75,37 +75,27 @@ def token_tree(plan: TextPlan, width: int, *, per_class: bool = False) -> TokenT
         width: width of a token, against which the price of attention is weighed.
         per_class: whether learned tokens differ from class to class, so that nothing after them is shared.
     """
-    classes, length, n = len(plan.ids), int(plan.eot.max()) + 1, plan.context.shape[1]
-    column = np.arange(length)
-    slots = np.full((classes, length), -1)
-    np.put_along_axis(slots, plan.context, np.arange(n)[None], axis=1)
-    symbol = np.where(slots < 0, plan.ids[:, :length], -2 - slots - n * per_class * np.arange(classes)[:, None])
-    symbol = np.where(column <= plan.eot[:, None], symbol, -1)
-    order = np.lexsort(symbol.T[::-1])
-    symbol, eot = symbol[order], plan.eot[order, None]
+    slots, symbol = _symbols(plan, per_class)
+    classes, length = symbol.shape
+    order = np.lexsort(symbol.T[::-1])  # texts that start alike become neighbours
+    symbol, eot, column = symbol[order], plan.eot[order, None], np.arange(length)
     learned_from = np.minimum(plan.context.min(axis=1, initial=length)[order, None], eot)
     learned, constant = (column >= learned_from) & (column <= eot), column < learned_from
-
-    fresh = np.ones((classes, length), dtype=bool)
+    fresh = np.ones((classes, length), dtype=bool)  # whether a token starts a node of its own
     fresh[1:] = np.logical_or.accumulate(symbol[1:] != symbol[:-1], axis=1)
     common = min(int(np.argmax(np.append(fresh[1:].any(axis=0), True))), int(eot.min()))
     stem = min(common, int(learned_from.min()))
     starts, shared = _cut(fresh & learned, learned, stem, common, width)
     fresh[starts] = True
+
     block = np.repeat(np.arange(len(starts)), np.diff(starts, append=classes))
     trunk, own = shared - stem, learned & (column >= shared)
     rank, size = _rank(fresh & own, starts, block)
     constant_rank, constants = _rank(fresh & constant, starts, block)
-
     row = np.where(column < shared, column - stem, trunk + block[:, None] * size + rank)
-    source = np.full((trunk + len(starts) * size, 2), (-1, 0))
-    text, place = np.nonzero(learned)
-    source[row[text, place]] = np.stack([order[text], place], axis=-1)
-    owner, position = source.T
+    owner, position = _write(np.full((trunk + len(starts) * size, 2), (-1, 0)), (row,), learned, order).T
     slot = np.where(owner >= 0, slots[owner, position], -1)
     known = np.zeros((len(starts), constants, 2), dtype=np.int64)
-    text, place = np.nonzero(constant)
-    known[block[text], constant_rank[text, place]] = np.stack([order[text], place], axis=-1)
 
     mask = np.zeros((len(starts), size, constants + trunk + size), dtype=bool)
     mask[:, :, :stem] = mask[:, :, constants : constants + trunk] = True
@@ -116,7 +106,7 @@ def token_tree(plan: TextPlan, width: int, *, per_class: bool = False) -> TokenT
     return TokenTree(
         stem=stem,
         trunk=trunk,
-        constants=known,
+        constants=_write(known, (np.broadcast_to(block[:, None], row.shape), constant_rank), constant, order),
         token=np.where((owner >= 0) & (slot < 0), plan.ids[owner, position], 0),
         position=position,
         slot=slot,
@@ -136,6 +126,24 @@ def choose(tree: TokenTree, kept: np.ndarray) -> Queries:
     place = np.zeros(len(kept), dtype=np.int64)
     place[rows] = np.arange(len(rows))
     return Queries(rows, len(trunk), np.take_along_axis(tree.mask, chosen[:, :, None], axis=1), place)
+
+
+def _symbols(plan: TextPlan, per_class: bool) -> tuple[np.ndarray, np.ndarray]:
+    """[C, L] the learned token at each place, else -1; and numbers [C, L] that are equal where two tokens are."""
+    classes, n = plan.context.shape
+    column = np.arange(int(plan.eot.max()) + 1)
+    slots = np.full((classes, len(column)), -1)
+    np.put_along_axis(slots, plan.context, np.arange(n)[None], axis=1)
+    learned = -2 - slots - n * per_class * np.arange(classes)[:, None]
+    symbol = np.where(slots < 0, plan.ids[:, : len(column)], learned)
+    return slots, np.where(column <= plan.eot[:, None], symbol, -1)
+
+
+def _write(target: np.ndarray, where: tuple[np.ndarray, ...], chosen: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """``target`` [..., 2] with class and position of every chosen token at the place ``where`` gives for it."""
+    text, position = np.nonzero(chosen)
+    target[tuple(index[chosen] for index in where)] = np.stack([order[text], position], axis=-1)
+    return target
 
 
 def _cut(fresh: np.ndarray, learned: np.ndarray, stem: int, common: int, width: int) -> tuple[np.ndarray, int]:

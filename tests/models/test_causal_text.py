@@ -329,7 +329,9 @@ def test_fifty_classes_hold_a_twentieth_of_the_bytes():
     layout = arrange(clip, FIFTY, prompts)
     fast, plain = CausalText(clip, layout), PlainText(clip, layout)
     fast.rows(prompts)  # builds the constants
-    assert held_bytes(plain, prompts, clip) > 20 * held_bytes(fast, prompts, clip)
+    held = held_bytes(fast, prompts, clip)
+    assert held_bytes(plain, prompts, clip) > 20 * held
+    assert held < fast.rows(prompts) * clip.text_layers * 14 * clip.text_width * 4
 
 
 # --- choosing --------------------------------------------------------------------------------------------------------
