@@ -136,7 +136,7 @@ def test_zero_shot_on_handwritten_digits(shipped: CLIP) -> None:
     assert confidence < 0.95
 
 
-@pytest.mark.parametrize("severity", [1, 3])
+@pytest.mark.parametrize("severity", [1, 2])
 def test_zero_shot_on_shifted_shapes(shipped: CLIP, severity: int) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(480) % len(SHAPES)
