@@ -194,6 +194,10 @@ def build(config: Any, **injected: Any) -> Any:
     unexpected = sorted(set(arguments) - set(parameters))
     if unexpected:
         raise ConfigError(unknown(f"key of {node['_target_']}", unexpected[0], parameters))
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and parameter.kind not in variable and name not in arguments:
+            raise ConfigError(f"{node['_target_']} needs '{name}'; give it a value.")
     for name, value in arguments.items():
         if parameters[name].annotation is float and isinstance(value, int) and not isinstance(value, bool):
             arguments[name] = float(value)

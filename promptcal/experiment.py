@@ -47,6 +47,8 @@ class Prepared:
 
 def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) -> Prepared:
     """Read the data, draw the shots, look for the images, load the model and find the run's folder."""
+    for calibrator in config.calibrators:
+        build_calibrator(calibrator)  # a typo is told before anything is trained
     card = read_card(config.dataset)
     task = load_task(card, config.data.root)
     for warning in size_warnings(card, task):
@@ -215,13 +217,16 @@ def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> li
     rows = []
     for name in config.calibrators:
         calibrator = build_calibrator(name)
-        if name != "none":
-            if "val" not in everything:
+        if calibrator.learns_from != "nothing":
+            fitted_on = everything.get("val")
+            if fitted_on is None and calibrator.learns_from == "classes":
+                fitted_on = everything.get("base")
+            if fitted_on is None:
                 raise DataError(
                     f"the calibrator '{name}' is fitted on validation images and this data set has none; use "
                     f"calibrators=[none] or give the data set a validation split."
                 )
-            calibrator.fit(everything["val"])
+            calibrator.fit(fitted_on)
         for split, predictions in everything.items():
             if split == "val":
                 continue

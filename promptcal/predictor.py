@@ -147,9 +147,10 @@ def _from_array(array: np.ndarray) -> Image.Image:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
         raise DataError(f"an image array must be [h, w] or [h, w, 3], not {list(array.shape)}.")
     if np.issubdtype(array.dtype, np.floating):
-        low, high = float(np.nanmin(array)), float(np.nanmax(array))
-        if not (np.isfinite(array).all() and low >= 0 and high <= 1):
-            raise DataError(f"a float image must lie in [0, 1]; this one spans {low:g} to {high:g}. Divide by 255?")
+        if not np.isfinite(array).all():
+            raise DataError("a float image holds NaN or infinity; it must lie in [0, 1].")
+        if array.min() < 0 or array.max() > 1:
+            raise DataError(f"a float image must lie in [0, 1]; this one spans {array.min():g} to {array.max():g}.")
         array = np.round(array * 255).astype(np.uint8)
     if array.dtype != np.uint8:
         raise DataError(f"an image array must be uint8 or floats in [0, 1], not {array.dtype}.")

@@ -61,7 +61,7 @@ def test_a_typo_names_the_nearest(overrides, message):
 
 
 def test_overrides_win_over_recipes_and_recipes_over_signatures():
-    assert compose(["method=coop"]).training.epochs == 50
+    assert compose(["method=coop"]).training.epochs == 200
     assert compose(["method=coop", "training.epochs=3"]).training.epochs == 3
     assert compose(["method=coop"]).losses.cross_entropy.weight == 1.0
     assert compose(["plugin=[moments]"]).losses.moments.weight == 5.0
@@ -75,6 +75,8 @@ def test_only_trusted_targets_are_built():
         build({"_target_": "promptcal.losses.margin.Nothing"})
     with pytest.raises(ConfigError, match="unknown key"):
         build({"_target_": "promptcal.losses.margin.MarginMeanVariance", "alhpa": 1})
+    with pytest.raises(ConfigError, match="needs 'split'"):
+        build({"_target_": "promptcal.data.readers.split_json.SplitJson"})
 
 
 def test_a_command_line_becomes_runs():

@@ -34,8 +34,5 @@ def run(arguments: argparse.Namespace) -> int:
     folders = find_runs(*places)
     unfinished = {found.resolve() for place in places for found in place.rglob("*.partial") if found.is_dir()}
     written = write_report(folders, Path(arguments.out), title=arguments.title, unfinished=len(unfinished))
-    say(written.text)
-    say()
-    for label, path in written.files.items():
-        say(f"{label}: {path}")
+    say(str(written))
     return 0

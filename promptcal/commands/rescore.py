@@ -38,8 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
     folders = find_runs(*map(Path, arguments.runs))
     rescored = {folder.path.name: rescore(folder, calibrators) for folder in folders}
     written = write_report(folders, Path(arguments.out), title=arguments.title, rescored=rescored)
-    say(written.text)
-    say()
-    for label, path in written.files.items():
-        say(f"{label}: {path}")
+    say(str(written))
     return 0

@@ -82,13 +82,14 @@ class CausalAttention(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the packed rows and of separate queries."""
         groups, rows, width = upstream.shape
-        heads, _, head = ctx.saved_tensors[1].shape[3:]
+        saved = ctx.saved_tensors  # read once: a checkpointed part gives them a single time
+        heads, _, head = saved[1].shape[3:]
         packed = upstream.new_empty(groups, ctx.rows, (2 if ctx.separate else 3) * width)
         query = torch.empty_like(upstream) if ctx.separate else None
         asking, keyed = _lanes(packed, query, heads)
         upstream = upstream.view(1, groups, rows, heads, head)
         for index, segment in enumerate(ctx.segments):
-            q, laid, weights = ctx.saved_tensors[3 * index : 3 * index + 3]
+            q, laid, weights = saved[3 * index : 3 * index + 3]
             blocks, own = len(segment.mask), segment.constants + segment.shared
             change = torch.empty_like(laid)
             (k, v), (dk, dv) = laid.flatten(1, 3), change.flatten(1, 3)
@@ -126,11 +127,11 @@ class QuickMlp(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient of ``x``."""
+        """The gradient of ``x``, in the precision of the forward pass, whether autocast is still on or not."""
         inner, weight1, weight2 = ctx.saved_tensors
-        change = upstream.flatten(0, -2) @ weight2
+        change = upstream.flatten(0, -2).to(inner.dtype) @ weight2.to(inner.dtype)
         torch.ops.aten.silu_backward(change, inner, grad_input=change)
-        return (change @ weight1).view(upstream.shape), None, None, None, None
+        return (change @ weight1.to(inner.dtype)).view(upstream.shape), None, None, None, None
 
 
 def _lanes(packed: Tensor, query: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:

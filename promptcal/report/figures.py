@@ -2,6 +2,7 @@
 
 import io
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -42,8 +43,9 @@ STYLE: dict[Any, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
-PANEL, LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 1.75, 0.52, 0.08, 0.45, 0.25, 0.35
+PANEL, LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 1.75, 0.52, 0.12, 0.45, 0.25, 0.35
 """Inches: the side of a panel and the room around and between panels."""
+CONFIDENCE_TICKS = (0.0, 0.5, 1.0)
 STRIP = 0.32
 """Inches: the strip of counts above a reliability diagram."""
 
@@ -78,15 +80,17 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def panels(rows: int, columns: int, *, legend: float = 0.0, strip: float = 0.0) -> tuple[Figure, np.ndarray]:
+def panels(
+    rows: int, columns: int, *, legend: float = 0.0, strip: float = 0.0, left: float = LEFT
+) -> tuple[Figure, np.ndarray]:
     """A figure of square panels whose sizes are fixed in inches, with room for a legend below and strips above."""
-    width_all = LEFT + columns * PANEL + (columns - 1) * BETWEEN + RIGHT
+    width_all = left + columns * PANEL + (columns - 1) * BETWEEN + RIGHT
     below, above, between = BELOW + legend, ABOVE + strip, BETWEEN + strip
     height_all = above + rows * PANEL + (rows - 1) * between + below
     figure = Figure(figsize=(width_all, height_all))
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey=True)
     figure.subplots_adjust(
-        left=LEFT / width_all,
+        left=left / width_all,
         right=1 - RIGHT / width_all,
         bottom=below / height_all,
         top=1 - above / height_all,
@@ -99,16 +103,20 @@ def panels(rows: int, columns: int, *, legend: float = 0.0, strip: float = 0.0) 
 def reliability(
     results: Results, group: Group, rows: Sequence[Row], samples: Mapping[str, Samples], *, named: bool = True
 ) -> Figure:
-    """Reliability diagrams of all images of a row's runs together: a line of panels a row, one panel a split."""
+    """Reliability diagrams of all images of a row's runs together: a line of panels a row, one panel a split.
+
+    ``named`` puts the name of the row at the left of its line.
+    """
     splits = results.splits(group)
-    figure, axes = panels(len(rows), len(splits), strip=STRIP)
-    for line, row in zip(axes, rows, strict=True):
+    names = [textwrap.wrap(row.name, 28) if named else [] for row in rows]
+    figure, axes = panels(len(rows), len(splits), strip=STRIP, left=LEFT + 0.16 * max(map(len, names)))
+    for line, row, name in zip(axes, rows, names, strict=True):
         for ax, split in zip(line, splits, strict=True):
             scores = [samples[run.name].scores[row.calibrator, split] for run in results.of(group, row)]
             confidence = np.concatenate([one.confidence for one in scores])
             correct = np.concatenate([one.correct for one in scores])
-            title = f"{row.name}: {split}" if named else split
-            top_label_diagram(confidence, correct, ax, counts=True, title=title)
+            top_label_diagram(confidence, correct, ax, counts=True, title=split)
+            ax.set(xticks=CONFIDENCE_TICKS, ylabel="\n".join([*name, "accuracy"]))
             ax.label_outer()
             ax.child_axes[0].set_ylabel("")
     return figure
@@ -124,7 +132,7 @@ def confidences(results: Results, group: Group, rows: Sequence[Row], samples: Ma
             confidence = np.concatenate([one.confidence for one in scores])
             share, edges = np.histogram(confidence, bins=20, range=(0.0, 1.0))
             ax.stairs(share / len(confidence), edges, color=_colour(index), linewidth=1.4, label=row.method_name)
-        ax.set(title=split, xlim=(0, 1), ylim=(0, None), xlabel="confidence")
+        ax.set(title=split, xlim=(0, 1), ylim=(0, None), xticks=CONFIDENCE_TICKS, xlabel="confidence")
     axes[0, 0].set_ylabel("share of images")
     _legend(figure, axes[0, 0])
     return figure

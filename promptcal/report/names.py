@@ -29,6 +29,8 @@ CALIBRATORS = {
 METRICS = {
     "accuracy": "accuracy",
     "ece": "ECE",
+    "ece_noise_floor": "ECE noise floor",
+    "smooth_ece": "smooth ECE",
     "mce": "MCE",
     "mce_weighted": "weighted MCE",
     "rmsce": "RMS calibration error",

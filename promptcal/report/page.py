@@ -92,9 +92,11 @@ def _table(table: Table) -> str:
         for column in table.columns
     )
     body = "".join(_line(line, table) for line in table.lines)
+    marked = any(cell.best for line in table.lines for cell in line.cells)
+    caption = table.caption + ("; bold: better than every other row (see Best values)" if marked else "")
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>'
-        f"<caption><span>{escape(table.caption)}</span></caption>"
+        f"<caption><span>{escape(caption)}</span></caption>"
         f"<thead>{upper}<tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

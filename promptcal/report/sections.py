@@ -23,7 +23,7 @@ from promptcal.report.figures import (
 from promptcal.report.page import Picture, Section
 from promptcal.report.reading import read, read_average
 from promptcal.report.rendering import narrow
-from promptcal.report.results import NOISE_FLOOR, Group, Results, Row, setting
+from promptcal.report.results import Group, Results, Row, setting
 from promptcal.report.samples import Samples
 from promptcal.report.spreads import spread_table
 from promptcal.report.tables import Table, difference_table, main_columns, make_table, metric_columns
@@ -114,9 +114,10 @@ def _group_section(material: Material, group: Group) -> Section:
         for row in material.plain(group)
     ]
     units = {metric: unit for run in results.runs for metric, unit in run.units.items()}
-    metrics = [*results.metrics(), NOISE_FLOOR]
     folded = [
-        make_table(f"All metrics on {split}", METRICS_NOTE, rows, metric_columns(split, metrics, units), compared)
+        make_table(
+            f"All metrics on {split}", METRICS_NOTE, rows, metric_columns(split, results.metrics(), units), compared
+        )
         for split in splits
     ]
     tests = difference_table("Differences from the best row, tested in pairs", rows, splits, compared)

@@ -29,6 +29,10 @@ class Written:
     text: str
     files: Mapping[str, Path]
 
+    def __str__(self) -> str:
+        """The text, and where the files are."""
+        return "\n".join([self.text, "", *(f"{label}: {path}" for label, path in self.files.items())])
+
 
 def write_report(
     folders: Sequence[RunFolder],

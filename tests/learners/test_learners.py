@@ -134,7 +134,7 @@ def test_static_prompts_are_encoded_once_an_evaluation_and_again_after_a_change(
         before = bound(data).logits
         bound(data)
         assert len(calls) == 1
-        bound.learner.context.add_(0.1)
+        bound.learner.context.add_(torch.randn(bound.learner.context.shape))
         after = bound(data).logits
     assert len(calls) == 2
     assert not torch.allclose(before, after)

@@ -116,7 +116,7 @@ def test_margin_gradient_equals_finite_differences_in_float64():
 def test_margin_of_a_batch_of_one_has_no_variance():
     outputs, labels = make_outputs(b=1)
     only_variance = MarginMeanVariance(alpha=0.0, beta=1.0)
-    assert float(only_variance(outputs, labels)) == 0.0
+    assert only_variance(outputs, labels).item() == 0.0
 
 
 def test_margin_of_three_by_three_by_hand():
@@ -166,7 +166,7 @@ def test_moments_vanish_exactly_where_nothing_moved():
         logit_scale=outputs.logit_scale,
         learns_text=True,
     )
-    assert float(TextMoments()(same, labels)) == 0.0
+    assert TextMoments()(same, labels).item() == 0.0
 
 
 def test_cross_entropy_reads_the_calibrated_logits():
