@@ -53,7 +53,7 @@ def _focus(splits: Sequence[str]) -> tuple[str, ...]:
 
 def percent(value: float, *, signed: bool = False) -> str:
     """A fraction in percent, to one digit."""
-    return f"{value * 100:{'+' if signed else ''}.1f}".replace("-", "−")
+    return f"{value * 100:{'+' if signed else ''}z.1f}".replace("-", "−")
 
 
 def _show(number: Number, value: float) -> str:
