@@ -151,7 +151,8 @@ def find_runs(*places: Path) -> list[RunFolder]:
     for place in places:
         if not place.exists():
             raise DataError(f"there is no folder {place}.")
-        here = [RunFolder(file.parent) for file in sorted(place.rglob("run.json")) if ".partial" not in str(file)]
+        folders = [file.parent for file in sorted(place.rglob("run.json"))]
+        here = [RunFolder(folder) for folder in folders if folder.suffix not in (".partial", ".old")]
         if not here:
             raise DataError(f"there is no finished run in {place}; 'promptcal run' makes one.")
         found += here
