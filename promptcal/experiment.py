@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from promptcal.calibrators import CalibrationWarning, build_calibrator
+from promptcal.calibrators import CalibrationWarning, build_calibrator, fit_for
 from promptcal.config import build
 from promptcal.console import progress
 from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest, task_record
 from promptcal.data.features import FeatureCache
 from promptcal.data.protocols import Splits
-from promptcal.errors import ConfigError, DataError
+from promptcal.errors import ConfigError
 from promptcal.learners.contract import Learner
 from promptcal.metrics import measure
 from promptcal.models.classifier import BoundClassifier, Classifier
@@ -216,17 +216,7 @@ def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> li
     """Metric rows of every calibrator on every target; calibrators are fitted on base validation alone."""
     rows = []
     for name in config.calibrators:
-        calibrator = build_calibrator(name)
-        if calibrator.learns_from != "nothing":
-            fitted_on = everything.get("val")
-            if fitted_on is None and calibrator.learns_from == "classes":
-                fitted_on = everything.get("base")
-            if fitted_on is None:
-                raise DataError(
-                    f"the calibrator '{name}' is fitted on validation images and this data set has none; use "
-                    f"calibrators=[none] or give the data set a validation split."
-                )
-            calibrator.fit(fitted_on)
+        calibrator = fit_for(name, everything)
         for split, predictions in everything.items():
             if split == "val":
                 continue

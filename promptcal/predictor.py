@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from PIL import Image, UnidentifiedImageError
 
-from promptcal.calibrators import Calibrator, build_calibrator
+from promptcal.calibrators import Calibrator, fit_for
 from promptcal.config import build
 from promptcal.data.class_names import normalise_class_names
 from promptcal.data.views import centre_view
@@ -89,7 +89,7 @@ def load(
         calibrator: a calibrator by name; by default temperature scaling where the run used it, else none.
 
     Raises:
-        DataError: no such run, several runs, or weights that are not those of the run.
+        DataError: no such run, several runs, weights that are not those of the run, or no validation images to fit on.
         ConfigError: an unknown split or calibrator.
     """
     folder = one_run(Path(run))
@@ -106,9 +106,8 @@ def load(
     learner.load_state_dict(folder.learner_state())
     bound = Classifier(clip, learner.eval(), config.text_pass).bind(ClassNames(names, trained.templates))
     wanted = calibrator or ("temperature" if "temperature" in config.calibrators else "none")
-    fitted = build_calibrator(wanted)
-    if wanted != "none":
-        fitted.fit(folder.predictions("val"))
+    stored = [name for name in ("val", "base") if (folder.path / "predictions" / f"{name}.safetensors").is_file()]
+    fitted = fit_for(wanted, {name: folder.predictions(name) for name in stored[:1]})
     return Predictor(bound, fitted, config.precision)
 
 

@@ -1,6 +1,7 @@
 """A finished run classifies images: from files, PIL and arrays alike, calibrated, with names."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -52,6 +53,19 @@ def test_the_runs_calibrator_is_temperature_scaling(run, picture):
     logits = raw.predictions([picture]).logits.astype(np.float64) / temperature
     expected = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     np.testing.assert_allclose(calibrated.predict_proba([picture]), expected, atol=1e-6)
+
+
+def test_a_run_without_validation_images_predicts_by_what_needs_none(run, picture, tmp_path):
+    shutil.copytree(run.path, tmp_path / "run")
+    (tmp_path / "run" / "predictions" / "val.safetensors").unlink()
+    raw, mixed, routed = (load(tmp_path / "run", calibrator=name) for name in ("none", "mix", "route"))
+    tuned = raw.predictions([picture])
+    logits = (tuned.logits.astype(np.float64) + tuned.zero_shot_logits.astype(np.float64)) / 2
+    expected = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    np.testing.assert_allclose(mixed.predict_proba([picture]), expected, atol=1e-6)
+    np.testing.assert_allclose(routed.predict_proba([picture]), raw.predict_proba([picture]), atol=1e-9)
+    with pytest.raises(DataError, match="'temperature' is fitted on validation images"):
+        load(tmp_path / "run")
 
 
 def test_other_classes_can_be_asked_for(run, picture):

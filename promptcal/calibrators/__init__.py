@@ -1,7 +1,7 @@
 """Post-hoc calibrators: fit on one split, transform another."""
 
 from promptcal.calibrators.bin_mean_shift import BinMeanShift
-from promptcal.calibrators.building import build_calibrator
+from promptcal.calibrators.building import build_calibrator, fit_for
 from promptcal.calibrators.chain import Chain
 from promptcal.calibrators.contract import CalibrationWarning, Calibrator, InSampleWarning
 from promptcal.calibrators.dac import DAC
@@ -55,5 +55,6 @@ __all__ = [
     "VectorScaling",
     "ZeroShot",
     "build_calibrator",
+    "fit_for",
     "load_calibrator",
 ]

@@ -10,7 +10,8 @@ from sklearn.base import clone
 
 from promptcal.calibrators.contract import Calibrator
 from promptcal.config import build, options
-from promptcal.errors import ConfigError, unknown
+from promptcal.errors import ConfigError, DataError, unknown
+from promptcal.types import Predictions
 
 Described = str | Mapping[str, Any] | Calibrator
 """A calibrator as people write it down: names, a configuration node with ``_target_``, or an object."""
@@ -42,6 +43,33 @@ def build_calibrator(described: Described, parameters: Mapping[str, Any] | None 
     if not isinstance(made, Calibrator):
         raise ConfigError(f"'{described.get('_target_')}' is not a calibrator.")
     return made
+
+
+def fit_for(name: str, everything: Mapping[str, Predictions]) -> Calibrator:
+    """A calibrator by name, fitted on the validation rows among the predictions of a run where it learns from rows.
+
+    One that learns from classes alone is fitted on ``val``, or ``base`` where there is none; one that learns from
+    nothing is not fitted.
+
+    Args:
+        name: as ``build_calibrator`` takes it.
+        everything: by split, the predictions of the run.
+
+    Raises:
+        ConfigError: an unknown name. DataError: it learns and there is nothing to fit it on.
+    """
+    calibrator = build_calibrator(name)
+    if calibrator.learns_from == "nothing":
+        return calibrator
+    fitted_on = everything.get("val")
+    if fitted_on is None and calibrator.learns_from == "classes":
+        fitted_on = everything.get("base")
+    if fitted_on is None:
+        raise DataError(
+            f"the calibrator '{name}' is fitted on validation images and this data set has none; use "
+            f"calibrators=[none] or give the data set a validation split."
+        )
+    return calibrator.fit(fitted_on)
 
 
 def _defaults(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from promptcal.calibrators import CalibrationWarning, build_calibrator
+from promptcal.calibrators import CalibrationWarning, fit_for
 from promptcal.metrics import top_label
 from promptcal.metrics.proper import row_nll, row_nll_from_logits
 from promptcal.report.results import Run
@@ -49,18 +49,17 @@ def read_samples(run: Run) -> Samples:
     """Refit the run's calibrators on its stored validation predictions and score its test splits.
 
     Raises:
-        DataError: the run's predictions are missing or broken.
+        DataError: the run's predictions are missing or broken, such as those a calibrator is fitted on.
     """
     splits = {split: run.folder.predictions(split) for split in run.counts}
-    val = run.folder.predictions("val") if set(run.calibrators) - {"none"} else None
+    stored = ["val"] if (run.folder.path / "predictions" / "val.safetensors").is_file() else []
+    everything = splits | {split: run.folder.predictions(split) for split in stored}
     scores, fitted, temperature = {}, [], None
     for name in run.calibrators:
-        calibrator = build_calibrator(name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # the run has said it already
-            if val is not None and name != "none":
-                calibrator.fit(val)
-                fitted += [calibrator.report()] if calibrator.learns_from == "rows" else []
+            calibrator = fit_for(name, everything)
+            fitted += [calibrator.report()] if calibrator.learns_from == "rows" else []
             for split, predictions in splits.items():
                 scores[name, split] = score(calibrator.transform(predictions))
         if name == "temperature":

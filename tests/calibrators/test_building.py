@@ -10,6 +10,7 @@ from promptcal.calibrators import (
     InSampleWarning,
     TemperatureScaling,
     build_calibrator,
+    fit_for,
     load_calibrator,
 )
 from promptcal.calibrators.contract import row_keys
@@ -36,6 +37,21 @@ def test_a_node_or_an_object_is_built_too(val):
     assert not hasattr(copy, "n_fit_")
     with pytest.raises(ConfigError, match="is not a calibrator"):
         build_calibrator({"_target_": "promptcal.errors.nearest", "name": "a", "known": ["a"]})
+
+
+def test_a_calibrator_is_fitted_on_what_it_learns_from(val, base, novel):
+    assert fit_for("temperature", {"base": base, "val": val, "novel": novel}).fit_split_ == "val"
+    assert fit_for("route", {"base": base, "val": val}).fit_split_ == "val"
+    assert fit_for("route", {"base": base, "novel": novel}).fit_split_ == "base"
+    assert not hasattr(fit_for("mix", {"val": val}), "n_fit_")
+    assert np.array_equal(fit_for("none", {}).transform(base).probs(), base.probs())
+
+
+@pytest.mark.parametrize(("name", "splits"), [("temperature", ["base", "novel"]), ("route", ["novel"])])
+def test_a_calibrator_without_anything_to_learn_from_is_refused(name, splits, base, novel):
+    everything = {split: one for split, one in (("base", base), ("novel", novel)) if split in splits}
+    with pytest.raises(DataError, match=f"the calibrator '{name}' is fitted on validation images"):
+        fit_for(name, everything)
 
 
 def test_names_joined_by_plus_are_a_chain(val, novel):

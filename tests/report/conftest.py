@@ -41,7 +41,9 @@ def predictions(split: str, seed: int, n: int, signal: float, heat: float, class
 
 
 @cache
-def measured_splits(method: str, seed: int, split_seed: int | None, dataset: str, calibrators: tuple[str, ...]):
+def measured_splits(
+    method: str, seed: int, split_seed: int | None, dataset: str, calibrators: tuple[str, ...], val: bool
+):
     """The predictions of a run and its metric rows; measuring is what takes time, so each is done once."""
     signal, heat = TEMPER[method]
     data_seed = zlib.crc32(dataset.encode()) + 1000 * (split_seed or 0)
@@ -50,6 +52,8 @@ def measured_splits(method: str, seed: int, split_seed: int | None, dataset: str
         "base": predictions("base", seed, 120, signal, heat, data_seed=data_seed),
         "novel": predictions("novel", seed, 150, signal * 0.7, heat, data_seed=data_seed),
     }
+    if not val:
+        del everything["val"]
     choices = {"dataset": dataset, "model": "mini", "method": method, "plugin": []}
     config = {"calibrators": list(calibrators), "choices": choices, "seed": seed, "split_seed": split_seed, "shots": 16}
     with warnings.catch_warnings():
@@ -68,6 +72,7 @@ def write_run(
     calibrators: tuple[str, ...] = ("none", "temperature", "route", "mix"),
     extra: dict | None = None,
     name: str | None = None,
+    val: bool = True,
 ) -> RunFolder:
     """Write one finished run and return its folder."""
     recipe, *plugins = method.split("+")
@@ -87,7 +92,7 @@ def write_run(
         }
     )
     config = OmegaConf.merge(config, OmegaConf.create(extra or {}))
-    everything, numbers = measured_splits(method, seed, split_seed, dataset, calibrators)
+    everything, numbers = measured_splits(method, seed, split_seed, dataset, calibrators, val)
     about = {
         "dataset": dataset,
         "method": method,

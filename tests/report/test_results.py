@@ -119,6 +119,23 @@ def test_scores_from_stored_predictions_give_the_stored_numbers(study):
                 assert value == pytest.approx(run.values[calibrator, Number(split, metric)], abs=1e-12)
 
 
+def test_a_run_without_validation_images_is_scored_by_what_needs_none(make_run):
+    folder = make_run(calibrators=("none", "route", "mix"), val=False)
+    (run,) = read_results([folder]).runs
+    samples = read_samples(run)
+    assert samples.fitted == ()
+    for (calibrator, split), scores in samples.scores.items():
+        assert scores.correct.mean() == pytest.approx(run.values[calibrator, Number(split, "accuracy")], abs=1e-12)
+    assert (samples.scores["route", "novel"].confidence != samples.scores["none", "novel"].confidence).any()
+
+
+def test_a_run_whose_validation_predictions_are_gone_is_refused(make_run):
+    folder = make_run()
+    (folder.path / "predictions" / "val.safetensors").unlink()
+    with pytest.raises(DataError, match="'temperature' is fitted on validation images"):
+        read_samples(read_results([folder]).runs[0])
+
+
 def test_names_of_rows():
     assert Row("coop+margin+moments", "", "temperature").name == "CoOp + margin + moments + TS"
     assert Row("coop", "lr=0.02", "mix").name == "CoOp (lr=0.02), half zero-shot"
