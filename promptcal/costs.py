@@ -35,7 +35,7 @@ class Estimate:
         if self.seconds is None:
             return "no finished run to estimate the cost from; do one run first"
         parallel = f", {words(self.seconds / at_once)} with {at_once} at once" if at_once > 1 else ""
-        unlike = f"; some of them differ in {' and '.join(self.given_up)}" if self.given_up else ""
+        unlike = f"; some of them differ in {', '.join(self.given_up)}" if self.given_up else ""
         return (
             f"about {words(self.seconds)} of work{parallel} "
             f"({self.seconds / self.runs:.1f} s a run, estimated from {self.finished} finished ones{unlike})"

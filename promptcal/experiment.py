@@ -133,7 +133,7 @@ def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[st
         images=splits.train.images,
         augment=prepared.card.augment,
         weights=prepared.weights,
-        cache=cache_of(config, splits.train.name),
+        cache=cache_of(config, prepared.card.name),
         prompted=learner.prompts_image,
         quiet=quiet,
     )

@@ -73,12 +73,12 @@ def work(job: Job, say: Callable[[str], None] | None = None) -> Outcome:
 
     tell = say or lines.append
     try:
-        from omegaconf import DictConfig  # after a worker has set its number of threads
+        os.chdir(job.folder)
+        from omegaconf import DictConfig  # not at the top: a worker sets its number of threads first
 
         from promptcal import experiment
         from promptcal.config import discover
 
-        os.chdir(job.folder)
         discover()
         prepared = experiment.prepare(DictConfig(dict(job.config)), tell)
         found = prepared.folder.is_done and not job.again

@@ -20,9 +20,10 @@ from promptcal.launchers.contract import Launch, Resources
 QUICKSTART = "quickstart"
 SHARED_WITH_ZERO_SHOT = {
     *("model", "dataset", "protocol", "seed", "shots", "split_seed", "precision"),
-    *("calibration", "data", "runs", "system"),
+    *("calibration", "calibrators", "text_pass", "data", "runs", "system"),
 }
-ZERO_SHOT = ("method=zero_shot", "calibrators=[none,temperature]")
+ZERO_SHOT = "method=zero_shot"
+ZERO_SHOT_CALIBRATORS = "calibrators=[none,temperature]"
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,11 @@ def study(overrides: Sequence[str], *, multirun: bool = False) -> Study:
     points = product(rest) if multirun else (_single(rest),)
     if named:
         return _experiment(named[-1], points)
-    runs = (run for point in points for run in _with_zero_shot(point))
-    return Study("sweep" if multirun else "run", " ".join(rest), tuple(dict.fromkeys(runs)))
+    name, title = "sweep" if multirun else "run", " ".join(rest)
+    if ZERO_SHOT in rest:
+        return Study(name, title, tuple((ZERO_SHOT_CALIBRATORS, *point) for point in points))
+    runs = (run for point in points for run in (_zero_shot(point), *(() if ZERO_SHOT in point else (point,))))
+    return Study(name, title, tuple(dict.fromkeys(runs)))
 
 
 def product(overrides: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -88,12 +92,10 @@ def _single(overrides: tuple[str, ...]) -> tuple[str, ...]:
     return overrides
 
 
-def _with_zero_shot(run: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """A run behind the zero-shot run of the same data, model and draw."""
-    if "method=zero_shot" in run:
-        return (run,)
-    beside = tuple(o for o in run if o.partition("=")[0].split(".")[0] in SHARED_WITH_ZERO_SHOT)
-    return ((*beside, *ZERO_SHOT), run)
+def _zero_shot(run: Sequence[str]) -> tuple[str, ...]:
+    """The zero-shot run of the same data, model and draw."""
+    shared = (o for o in run if o.partition("=")[0].split(".")[0] in SHARED_WITH_ZERO_SHOT)
+    return (ZERO_SHOT, ZERO_SHOT_CALIBRATORS, *shared)
 
 
 def _experiment(name: str, points: Sequence[tuple[str, ...]]) -> Study:
@@ -137,7 +139,7 @@ def composed(wanted: Study) -> tuple[DictConfig, ...]:
     Raises:
         ConfigError: a run that cannot be composed; nothing has been started then.
     """
-    configs = {}
+    configs: dict[str, DictConfig] = {}
     for overrides in wanted.runs:
         config = compose(overrides)
         settings: Any = OmegaConf.to_container(config)
@@ -178,6 +180,8 @@ def carry_out(
         resources: what they may use.
         say: told of each outcome, a line at a time.
     """
+    if len(jobs) > 1:
+        say(f"{len(jobs)} runs")
     outcomes: dict[int, Outcome] = {}
     heard: set[str] = set()
     started = time.perf_counter()

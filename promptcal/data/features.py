@@ -88,7 +88,8 @@ def image_features(
         found, known = cache.lookup(space, digests[missing])
         if found.any():
             features[missing[found]] = known
-        return missing[~found]
+        lacking: np.ndarray = missing[~found]
+        return lacking
 
     def pixels(row: int) -> Float[Tensor, "3 s s"]:
         image = images.open(paths[first[row]])

@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from promptcal import launchers
 from promptcal.errors import ConfigError, unknown
@@ -40,6 +40,7 @@ jobs it takes with it.
 """
 
 
+@runtime_checkable
 class Launcher(Protocol):
     """A module of ``promptcal.launchers``."""
 
@@ -59,7 +60,7 @@ def launcher(name: str) -> Launch:
     """
     if name not in names():
         raise ConfigError(unknown("launcher", name, names()))
-    module: Launcher = importlib.import_module(f"promptcal.launchers.{name}")  # type: ignore[assignment]
+    module: Launcher = importlib.import_module(f"promptcal.launchers.{name}")
     return module.launch
 
 

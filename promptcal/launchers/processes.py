@@ -43,10 +43,11 @@ def launch(jobs: Sequence[Job], resources: Resources, say: Callable[[str], None]
                 yield outcome
     finally:
         for worker in workers.values():
-            worker.process.terminate()
+            worker.pipe.close()  # an idle worker ends by itself
+            if worker.job is not None:
+                worker.process.terminate()
         for worker in workers.values():
             worker.process.join()
-            worker.pipe.close()
 
 
 @dataclass

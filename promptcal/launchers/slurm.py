@@ -75,10 +75,10 @@ def launch(jobs: Sequence[Job], resources: Resources, say: Callable[[str], None]
     say(f"{n} task{'s' if n != 1 else ''} submitted; their logs are in {logs}")
     try:
         yield from _follow(shares, tasks)
-    finally:
+    except BaseException:  # an interruption, or nobody wants the rest
         for task in tasks:
-            if not task.done():
-                task.cancel(check=False)
+            task.cancel(check=False)
+        raise
 
 
 def _follow(shares: Sequence[Share], tasks: Sequence[Any]) -> Iterator[Outcome]:

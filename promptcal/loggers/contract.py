@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from promptcal import loggers
 from promptcal.errors import ConfigError, unknown
@@ -32,6 +32,7 @@ class About:
     folder: Path
 
 
+@runtime_checkable
 class Logger(Protocol):
     """Takes the numbers of one run; a run that goes on after a stop starts with the epoch where it stopped."""
 
