@@ -13,4 +13,4 @@
 #SBATCH --requeue
 #SBATCH --output=runs/logs/slurm-%A_%a.out
 set -euo pipefail
-promptcal run -m "$@" "system.threads=${SLURM_CPUS_PER_TASK:-1}" --quiet --out "runs/reports/array-${SLURM_ARRAY_TASK_ID:-0}"
+promptcal run -m "$@" "system.threads=${SLURM_CPUS_PER_TASK:-1}" --quiet --no-report

@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the resolved configuration of each run and stop")
     parser.add_argument("--dry", action="store_true", help="list the runs, whether they are done, their cost; stop")
     parser.add_argument("--out", metavar="DIR", help="where the report goes (default: RUNS/reports/NAME)")
+    parser.add_argument("--no-report", action="store_true", help="do the runs alone; 'promptcal report' reports them")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
 
 
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = sweep.jobs_of(configs, again=arguments.again, quiet=arguments.quiet)
     outcomes = sweep.carry_out(jobs, launcher(arguments.on), resources, complain)
     folders = [outcome.path for outcome in outcomes if outcome.path]
-    if folders:
+    if folders and not arguments.no_report:
         from promptcal.report import write_report
         from promptcal.run import RunFolder
 
