@@ -99,19 +99,22 @@ def run(
     Raises:
         RunBusy: another process is at this run and ``wait`` is false.
     """
-    return complete(prepare(config, say), again=again, wait=wait, quiet=quiet, say=say)
+    prepared = prepare(config, say)
+    if not complete(prepared, again=again, wait=wait, quiet=quiet, say=say):
+        say(f"{prepared.folder.path} is done already")
+    return prepared.folder
 
 
-def complete(prepared: Prepared, *, again: bool, wait: bool, quiet: bool, say: Callable[[str], None]) -> RunFolder:
-    """Do a prepared run under its lock, unless it is done or another process does it meanwhile."""
+def complete(prepared: Prepared, *, again: bool, wait: bool, quiet: bool, say: Callable[[str], None]) -> bool:
+    """Do a prepared run under its lock; returns False where it is done, or another process has done it meanwhile."""
     folder = prepared.folder
-    if again or not folder.is_done:
-        with folder.claimed(wait=wait):
-            if again or not folder.is_done:
-                carry_out(prepared, fresh=again, quiet=quiet, say=say)
-                return folder
-    say(f"{folder.path} is done already")
-    return folder
+    if folder.is_done and not again:
+        return False
+    with folder.claimed(wait=wait):
+        if folder.is_done and not again:
+            return False
+        carry_out(prepared, fresh=again, quiet=quiet, say=say)
+        return True
 
 
 def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[str], None]) -> None:

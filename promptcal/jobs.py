@@ -42,7 +42,7 @@ class Outcome:
         error: why there is none, in a sentence.
         mistake: the error is one a person can mend, not a fault of the program or machine.
         busy: another process is at this run.
-        found: the run was done already.
+        found: the run was done already, or another process did it meanwhile.
         seconds: what it took.
         said: what the run had to say where nobody heard it live.
     """
@@ -81,9 +81,8 @@ def work(job: Job, say: Callable[[str], None] | None = None) -> Outcome:
 
         discover()
         prepared = experiment.prepare(DictConfig(dict(job.config)), tell)
-        found = prepared.folder.is_done and not job.again
-        folder = experiment.complete(prepared, again=job.again, wait=job.wait, quiet=job.quiet, say=tell)
-        return outcome(path=str(folder.path), found=found)
+        done_here = experiment.complete(prepared, again=job.again, wait=job.wait, quiet=job.quiet, say=tell)
+        return outcome(path=str(prepared.folder.path), found=not done_here)
     except RunBusy:
         return outcome(busy=True)
     except PromptcalError as error:

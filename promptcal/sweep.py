@@ -159,7 +159,7 @@ def jobs_of(configs: Sequence[DictConfig], *, again: bool = False, quiet: bool =
 
 
 def label(config: DictConfig) -> str:
-    """What a run is called in lists: ``digits coop+margin seed 1 split 0``."""
+    """What a run is called in lists: ``digits coop+margin 16 shots seed 1 split 0``."""
     from promptcal.run import method_label
 
     split = "" if config.split_seed is None else f" split {config.split_seed}"
@@ -192,7 +192,7 @@ def carry_out(
                     say(line)
                 heard.add(line)
             outcomes[outcome.number] = outcome
-            if len(jobs) > 1 and not outcome.busy:
+            if not outcome.busy:
                 say(_progress(jobs, outcomes, outcome, time.perf_counter() - started))
     return tuple(outcomes[job.number] for job in jobs)
 
@@ -207,7 +207,7 @@ def _rounds(jobs: Sequence[Job], outcomes: Mapping[int, Outcome]) -> Iterator[li
 def _progress(jobs: Sequence[Job], outcomes: Mapping[int, Outcome], last: Outcome, seconds: float) -> str:
     """One line on an outcome: how many are through, what became of this one, how long the rest may take."""
     through = [outcome for outcome in outcomes.values() if not outcome.busy]
-    became = f"failed: {last.error}" if last.error else "was done already" if last.found else f"{last.seconds:.1f} s"
+    became = f"failed: {last.error}" if last.error else "is done already" if last.found else f"{last.seconds:.1f} s"
     done = sum(not outcome.found for outcome in through)
     rest = (len(jobs) - len(through)) * seconds / done if done else 0.0
     ahead = f"; about {duration(rest)} left" if rest else ""

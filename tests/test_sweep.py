@@ -110,7 +110,7 @@ def test_two_workers_started_at_once_finish_a_sweep_once(undisturbed, tmp_path):
     lines = [line for worker in workers for line in worker.communicate()[1].splitlines() if line.startswith("[")]
     assert [worker.returncode for worker in workers] == [0, 0]
     assert len(lines) == 24
-    assert sum("was done already" in line for line in lines) == 12
+    assert sum("is done already" in line for line in lines) == 12
     assert numbers(tmp_path) == undisturbed.numbers
 
 

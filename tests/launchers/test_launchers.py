@@ -8,6 +8,7 @@ import pytest
 from promptcal.errors import ConfigError
 from promptcal.jobs import Job
 from promptcal.launchers.contract import Resources, launcher, names, with_threads
+from promptcal.launchers.processes import visible_devices
 
 MODULES = {"ray": "ray", "slurm": "submitit"}
 OPTIONS = {"slurm": {"cluster": "local"}}
@@ -73,3 +74,13 @@ def test_threads_are_shared_unless_the_run_says_how_many():
     assert with_threads(job(0), 3).config["system"]["threads"] == 3
     told = Job(0, "", {"system": {"threads": 2}}, "")
     assert with_threads(told, 3).config["system"]["threads"] == 2
+
+
+def test_the_gpus_are_those_this_process_may_use(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-1a")
+    assert visible_devices() == ["2", "GPU-1a"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_devices() == []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert visible_devices() == ["0", "1"]
