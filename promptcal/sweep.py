@@ -193,7 +193,9 @@ def carry_out(
                 heard.add(line)
             outcomes[outcome.number] = outcome
             if not outcome.busy:
-                say(_progress(jobs, outcomes, outcome, time.perf_counter() - started))
+                new = outcome.error not in heard
+                say(_progress(jobs, outcomes, outcome, new, time.perf_counter() - started))
+                heard.add(outcome.error or "")
     return tuple(outcomes[job.number] for job in jobs)
 
 
@@ -204,10 +206,12 @@ def _rounds(jobs: Sequence[Job], outcomes: Mapping[int, Outcome]) -> Iterator[li
         yield busy
 
 
-def _progress(jobs: Sequence[Job], outcomes: Mapping[int, Outcome], last: Outcome, seconds: float) -> str:
+def _progress(jobs: Sequence[Job], outcomes: Mapping[int, Outcome], last: Outcome, new: bool, seconds: float) -> str:
     """One line on an outcome: how many are through, what became of this one, how long the rest may take."""
     through = [outcome for outcome in outcomes.values() if not outcome.busy]
-    became = f"failed: {last.error}" if last.error else "is done already" if last.found else f"{last.seconds:.1f} s"
+    became = "is done already" if last.found else f"{last.seconds:.1f} s"
+    if last.error:
+        became = f"failed: {last.error}" if new else "failed for the same reason"
     done = sum(not outcome.found for outcome in through)
     rest = (len(jobs) - len(through)) * seconds / done if done else 0.0
     ahead = f"; about {duration(rest)} left" if rest else ""

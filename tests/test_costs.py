@@ -46,4 +46,4 @@ def test_without_finished_runs_there_is_no_estimate(tmp_path):
 
 
 def test_durations():
-    assert [duration(seconds) for seconds in (3.2, 600, 7200)] == ["3 s", "10 min", "2.0 h"]
+    assert [duration(seconds) for seconds in (3.2, 600.0, 7200.0)] == ["3 s", "10 min", "2.0 h"]

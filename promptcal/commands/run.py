@@ -106,10 +106,10 @@ def options(words: "Sequence[str]") -> dict[str, str]:
 
 
 def list_failures(jobs: "Sequence[Job]", outcomes: "Sequence[Outcome]") -> int:
-    """Say which runs failed and why, each reason once; returns the exit code.
+    """Say which runs failed and why, each reason once; returns 0, 1, or 2 where all failed by mistakes of the command.
 
     Raises:
-        ConfigError: nothing was done, because of one and the same mistake.
+        ConfigError: all failed by one and the same mistake.
     """
     from promptcal.console import complain
     from promptcal.errors import ConfigError
@@ -120,13 +120,14 @@ def list_failures(jobs: "Sequence[Job]", outcomes: "Sequence[Outcome]") -> int:
             reasons.setdefault(outcome.error, []).append(job.label)
     if not reasons:
         return 0
-    if len(reasons) == 1 and all(outcome.mistake for outcome in outcomes):
+    mistaken = all(outcome.mistake for outcome in outcomes)
+    if mistaken and len(reasons) == 1:
         raise ConfigError(next(iter(reasons)))
     failed = sum(map(len, reasons.values()))
     complain(f"promptcal run: {failed} of {len(jobs)} runs failed; the same command goes on with them.")
     for reason, labels in reasons.items():
         complain(f"  {'; '.join(labels)}: {reason}")
-    return 1
+    return 2 if mistaken else 1
 
 
 def dry(configs: "Sequence[DictConfig]", at_once: int) -> int:
