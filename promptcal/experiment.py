@@ -4,10 +4,12 @@ card → Task → few-shot draw → base/novel halves → bound classifier → l
      → Predictions (val, base, novel) → calibrators → metric rows
 """
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +69,22 @@ def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) 
     )
     for used in (splits.train, *splits.targets.values()):
         check_images(used, missing=config.data.missing)
-    clip: FrozenClip = build(config.model)
-    clip.to(device_of(config))
+    clip, weights = frozen_clip(json.dumps(OmegaConf.to_container(config.model), sort_keys=True), device_of(config))
     digest = "".join(task_digest(used) for used in (splits.train, *splits.targets.values()))
-    weights = clip.weights_digest()
     name = identity(config, digest, weights)
     folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
     return Prepared(config, card, splits, clip, weights, folder)
+
+
+@lru_cache(maxsize=1)
+def frozen_clip(model: str, device: torch.device) -> tuple[FrozenClip, str]:
+    """The frozen model of a node of the configuration, as JSON, and the digest of its weights.
+
+    The last one is kept: the runs of a sweep that follow one another mostly share it, and nothing changes it.
+    """
+    clip: FrozenClip = build(json.loads(model))
+    clip.to(device)
+    return clip, clip.weights_digest()
 
 
 def run(

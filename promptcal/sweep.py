@@ -99,7 +99,7 @@ def _zero_shot(run: Sequence[str]) -> tuple[str, ...]:
 
 
 def _experiment(name: str, points: Sequence[tuple[str, ...]]) -> Study:
-    """The runs of an experiment, with the person's overrides behind the experiment's own."""
+    """The runs of an experiment; the person's overrides go behind its own, and before the values it sweeps."""
     own = Path(name)
     if own.suffix in (".yaml", ".yml"):
         if not own.is_file():
@@ -115,7 +115,9 @@ def _experiment(name: str, points: Sequence[tuple[str, ...]]) -> Study:
             unknown(f"key of the experiment '{name}'", str(extra[0]), ["title", "overrides", "sweep", "runs"])
         )
     shared = tuple(node.get("overrides", ()))
-    cells = itertools.product(*(_sweep_values(name, key, values) for key, values in node.get("sweep", {}).items()))
+    given = {override.partition("=")[0] for override in points[0]}
+    swept = {key: values for key, values in node.get("sweep", {}).items() if key not in given}
+    cells = list(itertools.product(*(_sweep_values(name, key, values) for key, values in swept.items())))
     runs = ((*shared, *cell, *run, *point) for cell in cells for run in node["runs"] for point in points)
     return Study(own.stem, str(node.get("title", name)), tuple(dict.fromkeys(runs)))
 

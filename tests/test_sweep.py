@@ -255,8 +255,10 @@ def test_every_experiment_is_a_study_of_runs_that_compose(name):
 def test_the_class_splits_of_the_digits():
     runs = study(["experiment=digits_splits"]).runs
     assert len(runs) == len(set(runs)) == 240
-    assert len(study(["experiment=digits_splits", "split_seed=0", "seed=1"]).runs) == 240  # composed once each: 4 runs
-    assert len(study(["-m", "experiment=quickstart", "seed=1,2"][1:], multirun=True).runs) == 6
+    few = study(["experiment=digits_splits", "split_seed=3,4", "seed=7"], multirun=True)
+    assert len(few.runs) == 8
+    assert {(config.seed, config.split_seed) for config in composed(few)} == {(7, 3), (7, 4)}
+    assert len(study(["experiment=quickstart", "seed=1,2"], multirun=True).runs) == 6
 
 
 @pytest.mark.parametrize(
