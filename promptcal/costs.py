@@ -49,7 +49,7 @@ def measured(places: Collection[str]) -> Mapping[tuple[str, ...], list[float]]:
         for file in sorted(Path(place).rglob("run.json")):
             folder = RunFolder(file.parent)
             seconds = folder.info.get("seconds")
-            if folder.path.suffix == ".partial" or seconds is None:
+            if folder.path.suffix in (".partial", ".old") or seconds is None:
                 continue
             key = _key(folder.config)
             for length in range(len(key) + 1):
