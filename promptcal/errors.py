@@ -28,6 +28,10 @@ class NumericalError(PromptcalError):
     """A number became NaN or infinite where none may be; the run stops."""
 
 
+class RunBusy(PromptcalError):
+    """Another process is doing this run."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that ``name`` was most likely meant to be, or None."""
     matches = get_close_matches(name, list(known), n=1, cutoff=0.5)

@@ -4,15 +4,17 @@ card → Task → few-shot draw → base/novel halves → bound classifier → l
      → Predictions (val, base, novel) → calibrators → metric rows
 """
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from promptcal.calibrators import CalibrationWarning, build_calibrator, fit_for
 from promptcal.config import build
@@ -20,16 +22,18 @@ from promptcal.console import progress
 from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest, task_record
 from promptcal.data.features import FeatureCache
 from promptcal.data.protocols import Splits
-from promptcal.errors import ConfigError
+from promptcal.errors import ConfigError, DataError
 from promptcal.learners.contract import Learner
+from promptcal.loggers.contract import About, log_epoch, log_metrics, open_loggers
 from promptcal.metrics import measure
 from promptcal.models.classifier import BoundClassifier, Classifier
 from promptcal.models.clip import FrozenClip
-from promptcal.run import RunFolder, identity, method_label
+from promptcal.run import LOGS, RunFolder, identity, made_with, method_label
 from promptcal.storage import save_predictions, save_tensors, write_json, write_jsonl
 from promptcal.training.images import ImageSide
 from promptcal.training.loop import fit
 from promptcal.training.predict import predict
+from promptcal.training.state import TrainingState, read_state, write_state
 from promptcal.types import Predictions
 
 
@@ -65,35 +69,69 @@ def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) 
     )
     for used in (splits.train, *splits.targets.values()):
         check_images(used, missing=config.data.missing)
-    clip: FrozenClip = build(config.model)
-    clip.to(device_of(config))
+    clip, weights = frozen_clip(json.dumps(OmegaConf.to_container(config.model), sort_keys=True), device_of(config))
     digest = "".join(task_digest(used) for used in (splits.train, *splits.targets.values()))
-    weights = clip.weights_digest()
     name = identity(config, digest, weights)
     folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
     return Prepared(config, card, splits, clip, weights, folder)
 
 
+@lru_cache(maxsize=1)
+def frozen_clip(model: str, device: torch.device) -> tuple[FrozenClip, str]:
+    """The frozen model of a node of the configuration, as JSON, and the digest of its weights.
+
+    The last one is kept: the runs of a sweep that follow one another mostly share it, and nothing changes it.
+    """
+    clip: FrozenClip = build(json.loads(model))
+    clip.to(device)
+    return clip, clip.weights_digest()
+
+
 def run(
-    config: DictConfig, *, again: bool = False, quiet: bool = False, say: Callable[[str], None] = lambda line: None
+    config: DictConfig,
+    *,
+    again: bool = False,
+    wait: bool = True,
+    quiet: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> RunFolder:
-    """Do one run, or find it done.
+    """Do one run, go on with it where an earlier attempt was stopped, or find it done.
 
     Args:
         config: from ``promptcal.config.compose``.
-        again: repeat a run that is already done.
+        again: repeat a run that is already done, from its beginning.
+        wait: where another process is at this run, wait for its end and see.
         quiet: no progress bars.
         say: told what is being done, a line at a time.
 
     Returns:
         The finished run's folder.
+
+    Raises:
+        RunBusy: another process is at this run and ``wait`` is false.
     """
     prepared = prepare(config, say)
-    folder, splits, clip = prepared.folder, prepared.splits, prepared.clip
+    if not complete(prepared, again=again, wait=wait, quiet=quiet, say=say):
+        say(f"{prepared.folder.path} is done already")
+    return prepared.folder
+
+
+def complete(prepared: Prepared, *, again: bool, wait: bool, quiet: bool, say: Callable[[str], None]) -> bool:
+    """Do a prepared run under its lock; returns False where it is done, or another process has done it meanwhile."""
+    folder = prepared.folder
     if folder.is_done and not again:
-        say(f"{folder.path} is done already")
-        return folder
-    folder.begin()
+        return False
+    with folder.claimed(wait=wait):
+        if folder.is_done and not again:
+            return False
+        carry_out(prepared, fresh=again, quiet=quiet, say=say)
+        return True
+
+
+def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[str], None]) -> None:
+    """Train, predict, calibrate, measure and write a run that this process has claimed."""
+    config, folder, splits, clip = prepared.config, prepared.folder, prepared.splits, prepared.clip
+    folder.begin(fresh=fresh)
     started = time.perf_counter()
 
     if config.system.threads:
@@ -109,18 +147,27 @@ def run(
         images=splits.train.images,
         augment=prepared.card.augment,
         weights=prepared.weights,
-        cache=cache_of(config),
+        cache=cache_of(config, prepared.card.name),
         prompted=learner.prompts_image,
         quiet=quiet,
     )
 
-    history = train(base, work, splits, config, targets=targets, quiet=quiet, say=say)
-    trained = time.perf_counter()
+    made = made_with(str(clip.device))
+    resume = unfinished(folder, learner, made, say)
+    before = resume.seconds if resume else 0.0
+    with open_loggers(config.system.log, about_run(prepared)) as loggers:
 
-    everything = predict_all(base, work, splits, targets, config)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CalibrationWarning)
-        rows = measure_all(everything, config)
+        def kept(state: TrainingState) -> None:
+            write_state(folder.state, state, made)
+            log_epoch(loggers, state.history[-1])
+
+        history = train(base, work, splits, config, targets=targets, resume=resume, keep=kept, quiet=quiet, say=say)
+        trained = time.perf_counter()
+        everything = predict_all(base, work, splits, targets, config)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CalibrationWarning)
+            rows = measure_all(everything, config)
+        log_metrics(loggers, rows, len(history) or 1)
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
     for note in notes:
         say(f"{method_label(config)}: {note}")
@@ -139,12 +186,27 @@ def run(
         weights=prepared.weights,
         learned_parameters=learner.n_parameters(),
         logit_scale=clip.logit_scale,
-        train_seconds=round(trained - started, 3),
+        train_seconds=round(before + trained - started, 3),
         notes=notes,
-        seconds=round(time.perf_counter() - started, 3),
+        seconds=round(before + time.perf_counter() - started, 3),
+        resumed_after_epoch=len(resume.history) if resume else None,
     )
     folder.finish()
-    return folder
+
+
+def unfinished(
+    folder: RunFolder, learner: Learner, made: Mapping[str, Any], say: Callable[[str], None]
+) -> TrainingState | None:
+    """Where an earlier attempt at this run was stopped; a state that does not fit is thrown away with a word."""
+    try:
+        state = read_state(folder.state, learner, made)
+    except DataError as error:
+        say(f"the training starts again from its beginning: {error}")
+        folder.state.unlink(missing_ok=True)
+        return None
+    if state is not None:
+        say(f"{folder.path} goes on after epoch {len(state.history)}")
+    return state
 
 
 def train(
@@ -154,6 +216,8 @@ def train(
     config: DictConfig,
     *,
     targets: Mapping[str, BoundClassifier],
+    resume: TrainingState | None = None,
+    keep: Callable[[TrainingState], None] = lambda state: None,
     quiet: bool,
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
@@ -177,7 +241,8 @@ def train(
         )
     if "margin" in terms and settings.batch_size == 1:
         say("batches of 1 have no margin variance: the margin term is its mean alone")
-    bar = progress(range(settings.epochs), method_label(config), total=settings.epochs, quiet=quiet)
+    left = settings.epochs - (len(resume.history) if resume else 0)
+    bar = progress(range(left), method_label(config), total=left, quiet=quiet)
     next(bar, None)
 
     def on_epoch(row: dict[str, Any]) -> None:
@@ -191,7 +256,7 @@ def train(
             learner.train()
         next(bar, None)
 
-    return fit(base, batches, terms, settings, precision=config.precision, on_epoch=on_epoch)
+    return fit(base, batches, terms, settings, precision=config.precision, on_epoch=on_epoch, resume=resume, keep=keep)
 
 
 def predict_all(
@@ -233,11 +298,18 @@ def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> li
     return [{**about, **row} for row in rows]
 
 
-def cache_of(config: DictConfig) -> FeatureCache | None:
-    """The feature cache on disk, where one is wanted."""
+def about_run(prepared: Prepared) -> About:
+    """What loggers are told about a run."""
+    name = "/".join(prepared.folder.path.parts[-3:])
+    settings: Any = OmegaConf.to_container(prepared.config, resolve=True)
+    return About(name, settings, prepared.folder.partial / LOGS)
+
+
+def cache_of(config: DictConfig, name: str) -> FeatureCache | None:
+    """The feature cache on disk, where one is wanted, as the runs of one data set share it."""
     if not config.system.cache:
         return None
-    return FeatureCache(Path(config.system.cache), int(config.system.cache_gb * 2**30))
+    return FeatureCache(Path(config.system.cache), int(config.system.cache_gb * 2**30), name)
 
 
 def device_of(config: DictConfig) -> torch.device:

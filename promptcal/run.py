@@ -5,7 +5,10 @@ import json
 import platform
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 import promptcal
-from promptcal.errors import DataError
+from promptcal.errors import DataError, RunBusy
+from promptcal.locks import locked
 from promptcal.storage import load_predictions, load_tensors, read_jsonl, write_json, write_text
 from promptcal.types import Predictions
 
@@ -23,6 +27,12 @@ SCHEMA = 1
 
 IRRELEVANT = ("data", "runs", "system", "dataset.path", "model.weights", "model.download")
 """Keys of the configuration that cannot change a number."""
+
+STATE = "state.safetensors"
+"""The state of an unfinished training, in the working folder of its run."""
+
+LOGS = "logs"
+"""What loggers write beside the run's own files."""
 
 PACKAGES = (
     "torch",
@@ -72,14 +82,45 @@ class RunFolder:
         """A folder under its own name is whole: it is renamed when everything in it has been written."""
         return (self.path / "run.json").is_file()
 
-    def begin(self) -> Path:
-        """An empty working folder for this run."""
-        shutil.rmtree(self.partial, ignore_errors=True)
-        self.partial.mkdir(parents=True)
+    @property
+    def state(self) -> Path:
+        """Where the state of an unfinished training is kept."""
+        return self.partial / STATE
+
+    @contextmanager
+    def claimed(self, *, wait: bool = True) -> Iterator[None]:
+        """Keep other processes from this run while the block works on it.
+
+        Raises:
+            RunBusy: another process is at it and ``wait`` is false.
+            DataError: the folder cannot be written.
+        """
+        with ExitStack() as stack:
+            try:
+                held = stack.enter_context(locked(self.path.with_name(f"{self.path.name}.lock"), wait=wait))
+            except OSError as error:
+                raise DataError(
+                    f"the folder {self.path.parent} cannot be written ({error.strerror}); set runs=FOLDER to another."
+                ) from error
+            if not held:
+                raise RunBusy(f"another process is doing {self.path}.")
+            yield
+
+    def begin(self, *, fresh: bool = False) -> Path:
+        """The working folder of this run, with nothing of an earlier attempt but its training state and logs.
+
+        Args:
+            fresh: without these, too.
+        """
+        self.partial.mkdir(parents=True, exist_ok=True)
+        for left in self.partial.iterdir():
+            if fresh or left.name not in (STATE, LOGS):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
         return self.partial
 
     def finish(self) -> None:
         """Make the working folder the run; an older run of the same name is replaced whole."""
+        self.state.unlink(missing_ok=True)
         old = self.path.with_name(f"{self.path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         if self.path.exists():
@@ -175,6 +216,12 @@ def versions() -> dict[str, Any]:
     }
 
 
+def made_with(device: str) -> dict[str, Any]:
+    """What decides the bits of a run besides its identity: a training is gone on with by the same alone."""
+    return {"schema": SCHEMA, **versions(), "device": device}
+
+
+@cache
 def commit() -> str | None:
     """The commit of promptcal's own checkout, with ``-dirty`` where files differ from it; None in an installation."""
     root = Path(promptcal.__file__).parent.parent

@@ -1,14 +1,29 @@
-"""Several runs that belong together: experiments by name, and what a person typed as a list of runs."""
+"""Several runs that belong together: experiments by name, products of overrides, and what becomes of them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from omegaconf import OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
-from promptcal.config import asset_path
+from promptcal.config import asset_path, compose
 from promptcal.errors import ConfigError, unknown
+from promptcal.jobs import Job, Outcome
+from promptcal.launchers.contract import Launch, Resources
 
 QUICKSTART = "quickstart"
+SHARED_WITH_ZERO_SHOT = {
+    *("model", "dataset", "protocol", "seed", "shots", "split_seed", "precision"),
+    *("calibration", "calibrators", "text_pass", "data", "runs", "system"),
+}
+ZERO_SHOT = "method=zero_shot"
+ZERO_SHOT_CALIBRATORS = "calibrators=[none,temperature]"
 
 
 @dataclass(frozen=True)
@@ -25,43 +40,189 @@ def experiments() -> list[str]:
     return sorted(path.stem for path in (asset_path("configs") / "experiment").glob("*.yaml"))
 
 
-def study(overrides: Sequence[str]) -> Study:
+def study(overrides: Sequence[str], *, multirun: bool = False) -> Study:
     """The runs that a command line asks for.
 
     Nothing, or overrides without a choice of method, dataset, model or experiment, means the quickstart; a choice of
-    ``experiment=NAME`` means its runs; anything else means one run and the zero-shot row beside it.
+    ``experiment=NAME`` (or of a YAML file of one's own) means its runs; anything else means one run and the zero-shot
+    row beside it. With ``multirun`` an override may name several values, and every combination is run.
 
     Raises:
-        ConfigError: an unknown experiment.
+        ConfigError: an unknown experiment, or several values without ``multirun``.
     """
     named = [override.partition("=")[2] for override in overrides if override.startswith("experiment=")]
     rest = tuple(override for override in overrides if not override.startswith("experiment="))
     chosen = {override.partition("=")[0] for override in rest}
     if not named and not chosen & {"method", "dataset", "model", "learner", "plugin"}:
         named = [QUICKSTART]
+    points = product(rest) if multirun else (_single(rest),)
     if named:
-        return _experiment(named[-1], rest)
-    title = " ".join(rest)
-    if "method=zero_shot" in rest:
-        return Study("run", title, (rest,))
-    beside = tuple(o for o in rest if o.partition("=")[0].split(".")[0] in SHARED_WITH_ZERO_SHOT)
-    return Study("run", title, ((*beside, *ZERO_SHOT), rest))
+        return _experiment(named[-1], points)
+    name, title = "sweep" if multirun else "run", " ".join(rest)
+    if ZERO_SHOT in rest:
+        return Study(name, title, tuple((ZERO_SHOT_CALIBRATORS, *point) for point in points))
+    runs = (run for point in points for run in (_zero_shot(point), *(() if ZERO_SHOT in point else (point,))))
+    return Study(name, title, tuple(dict.fromkeys(runs)))
 
 
-SHARED_WITH_ZERO_SHOT = {
-    *("model", "dataset", "protocol", "seed", "shots", "split_seed", "precision"),
-    *("calibration", "data", "runs", "system"),
-}
-ZERO_SHOT = ("method=zero_shot", "calibrators=[none,temperature]")
+def product(overrides: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Every combination of the values of some overrides; the last one varies fastest.
+
+    ``seed=1,2``, ``seed=range(1,4)`` and ``plugin=[],[margin,moments]`` name several values, ``plugin=[a,b]`` one.
+    """
+    return tuple(itertools.product(*(_values(override) for override in overrides)))
 
 
-def _experiment(name: str, overrides: tuple[str, ...]) -> Study:
-    """The runs of a named experiment, with the person's overrides behind the experiment's own."""
-    if name not in experiments():
+def _values(override: str) -> list[str]:
+    """The overrides of one value each that an override stands for."""
+    try:
+        (parsed,) = OverridesParser.create().parse_overrides([override])
+        if not parsed.is_sweep_override():
+            return [override]
+        key = override.partition("=")[0]
+        return [f"{key}={value}" for value in parsed.sweep_string_iterator()]
+    except HydraException as error:
+        raise ConfigError(f"'{override}' cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _single(overrides: tuple[str, ...]) -> tuple[str, ...]:
+    for override in overrides:
+        if "=" in override and len(_values(override)) > 1:
+            raise ConfigError(f"'{override}' names several values; add -m to run every combination.")
+    return overrides
+
+
+def _zero_shot(run: Sequence[str]) -> tuple[str, ...]:
+    """The zero-shot run of the same data, model and draw."""
+    shared = (o for o in run if o.partition("=")[0].split(".")[0] in SHARED_WITH_ZERO_SHOT)
+    return (ZERO_SHOT, ZERO_SHOT_CALIBRATORS, *shared)
+
+
+def _experiment(name: str, points: Sequence[tuple[str, ...]]) -> Study:
+    """The runs of an experiment; the person's overrides go behind its own, and before the values it sweeps."""
+    own = Path(name)
+    if own.suffix in (".yaml", ".yml"):
+        if not own.is_file():
+            raise ConfigError(f"there is no experiment file {own}.")
+    elif name not in experiments():
         raise ConfigError(unknown("experiment", name, experiments()))
-    node = OmegaConf.to_container(OmegaConf.load(asset_path("configs", "experiment", f"{name}.yaml")))
+    path = own if own.suffix else asset_path("configs", "experiment", f"{name}.yaml")
+    node = OmegaConf.to_container(OmegaConf.load(path))
     if not isinstance(node, dict) or not node.get("runs"):
         raise ConfigError(f"the experiment '{name}' lists no runs.")
+    if extra := sorted(set(node) - {"title", "overrides", "sweep", "runs"}):
+        raise ConfigError(
+            unknown(f"key of the experiment '{name}'", str(extra[0]), ["title", "overrides", "sweep", "runs"])
+        )
     shared = tuple(node.get("overrides", ()))
-    runs = tuple((*shared, *run, *overrides) for run in node["runs"])
-    return Study(name, str(node.get("title", name)), runs)
+    given = {override.partition("=")[0] for override in points[0]}
+    swept = {key: values for key, values in node.get("sweep", {}).items() if key not in given}
+    cells = list(itertools.product(*(_sweep_values(name, key, values) for key, values in swept.items())))
+    runs = ((*shared, *cell, *run, *point) for cell in cells for run in node["runs"] for point in points)
+    return Study(own.stem, str(node.get("title", name)), tuple(dict.fromkeys(runs)))
+
+
+def _sweep_values(name: Any, key: Any, values: Any) -> list[str]:
+    if not isinstance(values, list) or not values:
+        raise ConfigError(f"'{key}' in the sweep of the experiment '{name}' must be a list of values.")
+    return [f"{key}={_text(value)}" for value in values]
+
+
+def _text(value: Any) -> str:
+    """A value of a YAML file as it stands in an override."""
+    if value is None:
+        return "null"
+    return f"[{','.join(map(_text, value))}]" if isinstance(value, list) else str(value)
+
+
+def composed(wanted: Study) -> tuple[DictConfig, ...]:
+    """The configurations of a study's runs, each once: overrides that say the same in other words are one run.
+
+    Raises:
+        ConfigError: a run that cannot be composed; nothing has been started then.
+    """
+    configs: dict[str, DictConfig] = {}
+    for overrides in wanted.runs:
+        config = compose(overrides)
+        settings: Any = OmegaConf.to_container(config)
+        key = json.dumps({name: value for name, value in settings.items() if name != "system"}, sort_keys=True)
+        configs.setdefault(key, config)
+    return tuple(configs.values())
+
+
+def jobs_of(configs: Sequence[DictConfig], *, again: bool = False, quiet: bool = True) -> tuple[Job, ...]:
+    """The jobs of some configurations."""
+    here = str(Path.cwd())
+    settings: list[Any] = [OmegaConf.to_container(config, resolve=True) for config in configs]
+    return tuple(
+        Job(number, label(config), values, here, again=again, quiet=quiet)
+        for number, (config, values) in enumerate(zip(configs, settings, strict=True))
+    )
+
+
+def label(config: DictConfig) -> str:
+    """What a run is called in lists: ``digits coop+margin 16 shots seed 1 split 0``."""
+    from promptcal.run import method_label
+
+    split = "" if config.split_seed is None else f" split {config.split_seed}"
+    shots = "all images" if config.shots < 0 else f"{config.shots} shots"
+    return f"{config.dataset.name} {method_label(config)} {shots} seed {config.seed}{split}"
+
+
+def carry_out(
+    jobs: Sequence[Job], launch: Launch, resources: Resources, say: Callable[[str], None]
+) -> tuple[Outcome, ...]:
+    """Do all jobs and return their outcomes in the order of the jobs; a failure touches no other job.
+
+    Runs that another process is at are left for the end; by then they are mostly done, else they are waited for.
+
+    Args:
+        jobs: the runs.
+        launch: where they are done.
+        resources: what they may use.
+        say: told of each outcome, a line at a time.
+    """
+    if len(jobs) > 1:
+        say(f"{len(jobs)} runs")
+    outcomes: dict[int, Outcome] = {}
+    heard: set[str] = set()
+    started = time.perf_counter()
+    for round_of_jobs in _rounds(jobs, outcomes):
+        for outcome in launch(round_of_jobs, resources, say):
+            for line in outcome.said:
+                if line not in heard:
+                    say(line)
+                heard.add(line)
+            outcomes[outcome.number] = outcome
+            if not outcome.busy:
+                new = outcome.error not in heard
+                say(_progress(jobs, outcomes, outcome, new, time.perf_counter() - started))
+                heard.add(outcome.error or "")
+    return tuple(outcomes[job.number] for job in jobs)
+
+
+def _rounds(jobs: Sequence[Job], outcomes: Mapping[int, Outcome]) -> Iterator[list[Job]]:
+    """All jobs, then those that another process was at."""
+    yield list(jobs)
+    if busy := [replace(job, wait=True) for job in jobs if outcomes[job.number].busy]:
+        yield busy
+
+
+def _progress(jobs: Sequence[Job], outcomes: Mapping[int, Outcome], last: Outcome, new: bool, seconds: float) -> str:
+    """One line on an outcome: how many are through, what became of this one, how long the rest may take."""
+    through = [outcome for outcome in outcomes.values() if not outcome.busy]
+    became = "is done already" if last.found else f"{last.seconds:.1f} s"
+    if last.error:
+        became = f"failed: {last.error}" if new else "failed for the same reason"
+    done = sum(not outcome.found for outcome in through)
+    rest = (len(jobs) - len(through)) * seconds / done if done else 0.0
+    ahead = f"; about {duration(rest)} left" if rest else ""
+    name = next(job.label for job in jobs if job.number == last.number)
+    return f"[{len(through)}/{len(jobs)}] {name}: {became}{ahead}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

@@ -133,8 +133,10 @@ def test_run_shows_a_table_and_a_page_and_the_second_time_at_once(tmp_path, caps
 def test_the_quickstart_lists_its_runs(tmp_path, capsys):
     assert main(["run", "--dry", *overrides(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[2] for line in lines[:3]] == ["zero_shot", "coop", "coop+margin+moments"]
-    assert all(line.startswith("to do") for line in lines[:3])
+    methods = ["zero_shot", "coop", "coop+margin+moments"]
+    assert [line[8:].split("  ")[0] for line in lines[:3]] == [f"digits {method} 4 shots seed 1" for method in methods]
+    assert all(line.startswith("to do ") for line in lines[:3])
+    assert lines[3] == "3 runs: 0 done, 3 to do"
 
 
 @pytest.mark.parametrize(

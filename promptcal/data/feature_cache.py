@@ -7,7 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, UInt8
 from safetensors import SafetensorError, safe_open
 
 from promptcal.errors import ConfigError, DataError
+from promptcal.locks import locked
 from promptcal.storage import save_tensors
 
 logger = logging.getLogger(__name__)
@@ -45,10 +46,13 @@ class FeatureCache:
     Attributes:
         folder: where the shards lie; made when the first one is written.
         max_bytes: where the shards exceed it, those unused for longest are removed; the newest one stays.
+        name: of the data set; processes that lack features of one space and data set take turns, so that they are
+            encoded once.
     """
 
     folder: Path
     max_bytes: int = 20 * 2**30
+    name: str = "images"
 
     def __post_init__(self) -> None:
         if self.max_bytes <= 0:
@@ -84,6 +88,20 @@ class FeatureCache:
         rows: np.ndarray = np.concatenate(parts)[starts[shard_of[found]] + row_of[found]]
         return found, rows
 
+    @contextmanager
+    def filling(self, space: str) -> Iterator[None]:
+        """Keep other processes from encoding the same images while the block does; look them up again inside it.
+
+        Raises:
+            DataError: the folder cannot be written.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.folder / f"{space}.{self.name}.lock"))
+            except OSError as error:
+                raise self._unwritable(error) from error
+            yield
+
     def store(
         self,
         space: str,
@@ -106,11 +124,14 @@ class FeatureCache:
         try:
             save_tensors(shard, {"keys": digests, "features": features.astype(np.float32)}, about)
         except OSError as error:
-            raise DataError(
-                f"the feature cache {self.folder} cannot be written ({error.strerror}); set system.cache to another "
-                f"folder, or to null for none."
-            ) from error
+            raise self._unwritable(error) from error
         self._evict(keep=shard)
+
+    def _unwritable(self, error: OSError) -> DataError:
+        return DataError(
+            f"the feature cache {self.folder} cannot be written ({error.strerror}); set system.cache to another "
+            f"folder, or to null for none."
+        )
 
     def size(self) -> CacheSize:
         """What the cache holds now."""

@@ -5,12 +5,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from promptcal.console import progress
@@ -77,16 +78,18 @@ def image_features(
     keys = b"".join(hashlib.sha256(digest.encode()).digest() for digest in hexes)
     digests = np.frombuffer(keys, dtype=np.uint8).reshape(len(hexes), -1)
     features = np.zeros((len(hexes), clip.embed_dim), dtype=np.float32)
-    missing = np.arange(len(hexes))
-    about: dict[str, object] = {}
-    space = ""
-    if cache is not None:
-        about = feature_space(clip, view=view, view_seed=view_seed, augment=augment, weights=weights)
-        space = space_of(about)
-        found, known = cache.lookup(space, digests)
+    about = feature_space(clip, view=view, view_seed=view_seed, augment=augment, weights=weights) if cache else {}
+    space = space_of(about)
+
+    def recall(missing: Int[np.ndarray, " m"]) -> Int[np.ndarray, " k"]:
+        """Take from the cache what it has; returns what it lacks."""
+        if cache is None:
+            return missing
+        found, known = cache.lookup(space, digests[missing])
         if found.any():
-            features[found] = known
-        missing = np.flatnonzero(~found)
+            features[missing[found]] = known
+        lacking: np.ndarray = missing[~found]
+        return lacking
 
     def pixels(row: int) -> Float[Tensor, "3 s s"]:
         image = images.open(paths[first[row]])
@@ -94,22 +97,26 @@ def image_features(
             return centre_view(image, clip.transform)
         return augmented_view(image, clip.transform, augment, view_seed=view_seed, key=str(hexes[row]), view=view)
 
-    label = "image features" if view is None else f"image features, view {view}"
-    batches = [missing[start : start + batch_size] for start in range(0, len(missing), batch_size)]
-    ready = _ahead(pixels, missing.tolist(), threads, 2 * batch_size)
-    pending = 0
-    for number, batch in enumerate(progress(batches, label, total=len(batches), quiet=quiet or not batches), start=1):
-        encoded = _encode(clip, [next(ready) for _ in batch], batch_size)
-        finite = np.isfinite(encoded).all(axis=1)
-        if not finite.all():
-            raise NumericalError(
-                f"the features of {paths[first[batch[~finite][0]]]} are not finite; try precision=float32."
-            )
-        features[batch] = encoded
-        if cache is not None and (number % BATCHES_A_SHARD == 0 or number == len(batches)):
-            written = missing[pending * batch_size : number * batch_size]
-            cache.store(space, digests[written], features[written], about)
-            pending = number
+    missing = recall(np.arange(len(hexes)))
+    with cache.filling(space) if cache is not None and len(missing) else nullcontext():
+        missing = recall(missing)  # another process may have filled the cache while this one waited for its turn
+        label = "image features" if view is None else f"image features, view {view}"
+        batches = [missing[start : start + batch_size] for start in range(0, len(missing), batch_size)]
+        ready = _ahead(pixels, missing.tolist(), threads, 2 * batch_size)
+        pending = 0
+        bar = progress(batches, label, total=len(batches), quiet=quiet or not batches)
+        for number, batch in enumerate(bar, start=1):
+            encoded = _encode(clip, [next(ready) for _ in batch], batch_size)
+            finite = np.isfinite(encoded).all(axis=1)
+            if not finite.all():
+                raise NumericalError(
+                    f"the features of {paths[first[batch[~finite][0]]]} are not finite; try precision=float32."
+                )
+            features[batch] = encoded
+            if cache is not None and (number % BATCHES_A_SHARD == 0 or number == len(batches)):
+                written = missing[pending * batch_size : number * batch_size]
+                cache.store(space, digests[written], features[written], about)
+                pending = number
     return torch.from_numpy(features[rows.reshape(-1)])
 
 

@@ -1,5 +1,6 @@
 """The training loop: learned tensors in, learned tensors out, one row of history an epoch."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from promptcal.models.classifier import BoundClassifier
 from promptcal.precision import autocast
 from promptcal.training.batches import Batches
 from promptcal.training.settings import Training
+from promptcal.training.state import TrainingState, capture
 from promptcal.types import Batch
 
 
@@ -23,6 +25,8 @@ def fit(
     *,
     precision: str = "float32",
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None,
+    resume: TrainingState | None = None,
+    keep: Callable[[TrainingState], None] = lambda state: None,
 ) -> list[dict[str, Any]]:
     """Train the learner of a bound classifier; the last epoch is what is deployed, without model selection.
 
@@ -33,6 +37,8 @@ def fit(
         settings: optimiser and schedule.
         precision: ``float32``, or autocast in ``bfloat16`` or ``float16``.
         on_epoch: called with the row of history after each epoch.
+        resume: go on from here; the result is, bit for bit, that of a training that was never stopped.
+        keep: called with the state of the training after each epoch, once ``on_epoch`` has completed its row.
 
     Returns:
         The history: epoch, learning rate, steps, and the mean of each term, the total and the accuracy of the batches.
@@ -49,9 +55,10 @@ def fit(
         parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
     scaler = torch.amp.GradScaler(bound.clip.device.type, enabled=precision == "float16")
+    started = time.perf_counter() - (resume.seconds if resume else 0.0)
+    history = resume.restore(learner, optimiser, scaler) if resume else []
     learner.train()
-    history = []
-    for epoch in range(settings.epochs):
+    for epoch in range(len(history), settings.epochs):
         rate = settings.lr_at(epoch)
         for group in optimiser.param_groups:
             group["lr"] = rate
@@ -64,6 +71,7 @@ def fit(
         row = {"epoch": epoch + 1, "lr": rate, "steps": batches.steps, **sums}
         history.append(row)
         on_epoch(row)
+        keep(capture(learner, optimiser, scaler, history, time.perf_counter() - started))
     learner.eval()
     return history
 

@@ -1,3 +1,5 @@
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -188,3 +190,27 @@ def test_a_transform_of_another_size_reaches_the_tower(tiny_clip, images, paths,
     monkeypatch.setattr(tiny_clip, "encode_image", corner)
     image_features(tiny_clip, images, paths[:2], batch_size=5)
     assert seen == [(5, 3, 16, 16)]
+
+
+def test_processes_that_lack_the_same_features_encode_them_once(tiny_clip, images, paths, tower, tmp_path, monkeypatch):
+    counted = tiny_clip.encode_image
+
+    def slowly(pixels, prompts=None):
+        time.sleep(0.05)
+        return counted(pixels, prompts)
+
+    monkeypatch.setattr(tiny_clip, "encode_image", slowly)
+    found = []
+
+    def worker():
+        cache = FeatureCache(tmp_path, name="digits")  # a lock is between handles, so threads stand for processes
+        found.append(image_features(tiny_clip, images, paths, cache=cache, batch_size=5))
+
+    threads = [threading.Thread(target=worker) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert tower == [5, 5]
+    assert all(torch.equal(found[0], other) for other in found[1:])
+    assert not list(tmp_path.glob("*.lock"))
