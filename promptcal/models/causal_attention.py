@@ -80,7 +80,7 @@ class CausalAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of the packed rows and of separate queries."""
+        """The gradients of the packed rows and of separate queries, whether autocast is still on or not."""
         groups, rows, width = upstream.shape
         saved = ctx.saved_tensors  # read once: a checkpointed part gives them a single time
         heads, _, head = saved[1].shape[3:]
@@ -88,25 +88,27 @@ class CausalAttention(torch.autograd.Function):
         query = torch.empty_like(upstream) if ctx.separate else None
         asking, keyed = _lanes(packed, query, heads)
         upstream = upstream.view(1, groups, rows, heads, head)
-        for index, segment in enumerate(ctx.segments):
-            q, laid, weights = saved[3 * index : 3 * index + 3]
-            blocks, own = len(segment.mask), segment.constants + segment.shared
-            change = torch.empty_like(laid)
-            (k, v), (dk, dv) = laid.flatten(1, 3), change.flatten(1, 3)
-            g = _blocks(upstream[:, :, segment.queries], blocks).flatten(0, 3)
-            torch.bmm(weights.mT, g, out=dv)
-            scores = torch.ops.aten._softmax_backward_data(torch.bmm(g, v.mT), weights, -1, g.dtype).mul_(head**-0.5)
-            torch.bmm(scores.mT, q, out=dk)
-            dq = torch.bmm(scores, k).view(1, groups, blocks, heads, -1, head)
-            _blocks(asking[:, :, segment.queries], blocks).copy_(dq)
-            mine = _blocks(keyed[:, :, segment.own], blocks)
-            if index:
-                mine.add_(change[..., own:, :])
-                continue
-            mine.copy_(change[..., own:, :])
-            if segment.shared:
-                shared = change[..., segment.constants : own, :].sum(2, keepdim=True)
-                _blocks(keyed[:, :, : segment.shared], 1).copy_(shared)
+        with torch.autocast(upstream.device.type, enabled=False):
+            for index, segment in enumerate(ctx.segments):
+                q, laid, weights = saved[3 * index : 3 * index + 3]
+                blocks, own = len(segment.mask), segment.constants + segment.shared
+                change = torch.empty_like(laid)
+                (k, v), (dk, dv) = laid.flatten(1, 3), change.flatten(1, 3)
+                g = _blocks(upstream[:, :, segment.queries], blocks).flatten(0, 3)
+                torch.bmm(weights.mT, g, out=dv)
+                scores = torch.ops.aten._softmax_backward_data(torch.bmm(g, v.mT), weights, -1, g.dtype)
+                scores.mul_(head**-0.5)
+                torch.bmm(scores.mT, q, out=dk)
+                dq = torch.bmm(scores, k).view(1, groups, blocks, heads, -1, head)
+                _blocks(asking[:, :, segment.queries], blocks).copy_(dq)
+                mine = _blocks(keyed[:, :, segment.own], blocks)
+                if index:
+                    mine.add_(change[..., own:, :])
+                    continue
+                mine.copy_(change[..., own:, :])
+                if segment.shared:
+                    shared = change[..., segment.constants : own, :].sum(2, keepdim=True)
+                    _blocks(keyed[:, :, : segment.shared], 1).copy_(shared)
         return packed, query, None, None, None
 
 
@@ -129,9 +131,10 @@ class QuickMlp(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of ``x``, in the precision of the forward pass, whether autocast is still on or not."""
         inner, weight1, weight2 = ctx.saved_tensors
-        change = upstream.flatten(0, -2).to(inner.dtype) @ weight2.to(inner.dtype)
-        torch.ops.aten.silu_backward(change, inner, grad_input=change)
-        return (change @ weight1.to(inner.dtype)).view(upstream.shape), None, None, None, None
+        with torch.autocast(upstream.device.type, enabled=False):
+            change = upstream.flatten(0, -2).to(inner.dtype) @ weight2.to(inner.dtype)
+            torch.ops.aten.silu_backward(change, inner, grad_input=change)
+            return (change @ weight1.to(inner.dtype)).view(upstream.shape), None, None, None, None
 
 
 def _lanes(packed: Tensor, query: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from open_clip.coca_model import CoCa
 from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.tokenizer import SimpleTokenizer
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from promptcal.errors import ConfigError
@@ -60,11 +61,15 @@ def arrange(clip, names, prompts):
     return plan(names, prompts.text.shape[3], clip.tokens, position=prompts.position, tail=prompts.tail)
 
 
-def features_and_gradients(passed, prompts):
-    features = passed.encode(prompts)
+def gradients_of(features, prompts):
     generator = torch.Generator().manual_seed(1)
     weights = torch.randn(features.shape, generator=generator, dtype=torch.float64).to(features.dtype)
-    return features, torch.autograd.grad((features * weights).sum(), [prompts.text, *prompts.text_deep.values()])
+    return torch.autograd.grad((features * weights).sum(), [prompts.text, *prompts.text_deep.values()])
+
+
+def features_and_gradients(passed, prompts):
+    features = passed.encode(prompts)
+    return features, gradients_of(features, prompts)
 
 
 def relative(got, expected):
@@ -185,11 +190,34 @@ def test_half_precision_is_as_close_to_the_truth_as_the_plain_pass(clip, dtype, 
     errors = []
     for kind in (PlainText, CausalText):
         with torch.autocast("cpu", dtype, enabled=autocast):
-            got, got_gradients = features_and_gradients(kind(half, layout), prompts)
+            got = kind(half, layout).encode(prompts)
+        got_gradients = gradients_of(got, prompts)
         assert got.dtype == dtype
         errors.append([relative(a, b) for a, b in zip((got, *got_gradients), (features, *gradients), strict=True)])
     for plain, fast in zip(*errors, strict=True):
         assert fast < 2 * plain
+
+
+def test_autocast_around_the_backward_pass_alone_costs_precision_and_no_more():
+    clip = make_clip(dtype=torch.float32)
+    prompts = draw(clip, deep=(1,))
+    fast = CausalText(clip, arrange(clip, NAMES, prompts))
+    expected = gradients_of(fast.encode(prompts), prompts)
+    features = fast.encode(prompts)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = gradients_of(features, prompts)
+    assert all(relative(a, b) < 0.03 for a, b in zip(got, expected, strict=True))
+
+
+@pytest.mark.parametrize("shape", [{}, {"images": 2, "deep": (1, 2)}], ids=str)
+def test_a_checkpointed_pass_has_the_same_gradients(clip, shape):
+    prompts = draw(clip, **shape)
+    fast = CausalText(clip, arrange(clip, NAMES, prompts))
+    features, gradients = features_and_gradients(fast, prompts)
+    again = checkpoint(fast.encode, prompts, use_reentrant=False)
+    assert torch.equal(again, features)
+    for got, expected in zip(gradients_of(again, prompts), gradients, strict=True):
+        assert torch.equal(got, expected)
 
 
 @pytest.mark.parametrize("layers", [1, 3])
