@@ -30,8 +30,8 @@ Registered = TypeVar("Registered", bound=Callable[..., Any])
 INJECTED = frozenset({"clip", "classes", "generator", "root"})
 """Parameters that the program hands over; they never appear in a configuration."""
 
-PLUGIN_PACKAGES = ("learners", "losses", "training")
-TRUSTED = ["promptcal.", "torch.optim."]
+PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training")
+TRUSTED = ["promptcal."]
 """Prefixes of the targets ``build`` accepts; the packages of declared plug-ins are added."""
 
 
@@ -178,7 +178,7 @@ def _flat_keys(config: Any, prefix: str = "") -> list[str]:
 def build(config: Any, **injected: Any) -> Any:
     """The object that a configuration node describes by its ``_target_``.
 
-    Only targets of promptcal, of ``torch.optim`` and of declared plug-in packages are accepted. Of ``injected``, the
+    Only targets of promptcal and of declared plug-in packages are accepted. Of ``injected``, the
     target gets the parameters it asks for.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from promptcal.calibrators import CalibrationWarning, build_calibrator, fit_for
+from promptcal.calibrators import CalibrationWarning, build_calibrator, fit_for, no_validation
 from promptcal.config import build
 from promptcal.console import progress
 from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest, task_record
@@ -25,6 +25,7 @@ from promptcal.data.protocols import Splits
 from promptcal.errors import ConfigError, DataError
 from promptcal.learners.contract import Learner
 from promptcal.loggers.contract import About, log_epoch, log_metrics, open_loggers
+from promptcal.losses.contract import check_terms
 from promptcal.metrics import measure
 from promptcal.models.classifier import BoundClassifier, Classifier
 from promptcal.models.clip import FrozenClip
@@ -35,6 +36,9 @@ from promptcal.training.loop import fit
 from promptcal.training.predict import predict
 from promptcal.training.state import TrainingState, read_state, write_state
 from promptcal.types import Predictions
+
+EACH_EPOCH = (("accuracy", None), ("ece", 15))
+"""What is measured on every target where ``training.evaluate_every`` asks for it."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,7 @@ class Prepared:
 
 def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) -> Prepared:
     """Read the data, draw the shots, look for the images, load the model and find the run's folder."""
-    for calibrator in config.calibrators:
-        build_calibrator(calibrator)  # a typo is told before anything is trained
+    calibrators = {name: build_calibrator(name) for name in config.calibrators}  # a typo is told before training
     card = read_card(config.dataset)
     task = load_task(card, config.data.root)
     for warning in size_warnings(card, task):
@@ -67,10 +70,14 @@ def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) 
         split_seed=config.split_seed,
         calibration_split=config.calibration.split,
     )
+    for name, calibrator in calibrators.items():
+        if calibrator.learns_from == "rows" and not splits.train.val:
+            raise no_validation(name)
     for used in (splits.train, *splits.targets.values()):
         check_images(used, missing=config.data.missing)
     clip, weights = frozen_clip(json.dumps(OmegaConf.to_container(config.model), sort_keys=True), device_of(config))
-    digest = "".join(task_digest(used) for used in (splits.train, *splits.targets.values()))
+    distinct = {id(used): used for used in (splits.train, *splits.targets.values())}
+    digest = "".join(task_digest(used) for used in distinct.values())
     name = identity(config, digest, weights)
     folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
     return Prepared(config, card, splits, clip, weights, folder)
@@ -168,7 +175,7 @@ def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[st
             warnings.simplefilter("always", CalibrationWarning)
             rows = measure_all(everything, config)
         log_metrics(loggers, rows, len(history) or 1)
-    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
+    notes = [*remarks(config), *dict.fromkeys(str(warning.message) for warning in caught)]
     for note in notes:
         say(f"{method_label(config)}: {note}")
 
@@ -192,6 +199,14 @@ def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[st
         resumed_after_epoch=len(resume.history) if resume else None,
     )
     folder.finish()
+
+
+def remarks(config: DictConfig) -> list[str]:
+    """What a reader of the report must know of how this configuration trains."""
+    margin = any(node["_target_"].endswith(".MarginMeanVariance") for node in config.losses.values())
+    if margin and config.training.batch_size == 1:
+        return ["batches of 1 have no margin variance: the margin term is its mean alone."]
+    return []
 
 
 def unfinished(
@@ -223,9 +238,15 @@ def train(
 ) -> list[dict[str, Any]]:
     """Train the learner on the base half; a learner without learned tensors is left as it is."""
     learner, task = base.learner, splits.train
-    if learner.n_parameters() == 0:
-        return []
     terms = {name: build(node) for name, node in config.losses.items()}
+    if learner.n_parameters() == 0:
+        if terms:
+            raise ConfigError(
+                f"'{config.choices.method}' learns nothing, so the loss term '{next(iter(terms))}' has nothing to act "
+                f"on; leave the plug-in out."
+            )
+        return []
+    check_terms(terms, learns_text=learner.learns_text, n_classes=len(base.classes))
     settings = build(config.training)
     features = build(config.features)
     batches = work.batches(task, settings, features, int(config.seed))
@@ -239,8 +260,6 @@ def train(
         say(
             f"only {total} steps in all: the learner may stay near its start; raise training.epochs or lower batch_size"
         )
-    if "margin" in terms and settings.batch_size == 1:
-        say("batches of 1 have no margin variance: the margin term is its mean alone")
     left = settings.epochs - (len(resume.history) if resume else 0)
     bar = progress(range(left), method_label(config), total=left, quiet=quiet)
     next(bar, None)
@@ -252,7 +271,7 @@ def train(
             for name, bound in targets.items():
                 test = splits.targets[name].test
                 seen = predict(bound, work.test_batches(test), test, split=name, precision=config.precision)
-                row |= {f"{name}_{m.metric}": m.value for m in measure(seen) if m.metric in ("accuracy", "ece")}
+                row |= {f"{name}_{m.metric}": m.value for m in measure(seen) if (m.metric, m.bins) in EACH_EPOCH}
             learner.train()
         next(bar, None)
 

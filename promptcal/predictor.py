@@ -7,17 +7,19 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from promptcal.calibrators import Calibrator, fit_for
 from promptcal.config import build
 from promptcal.data.class_names import normalise_class_names
+from promptcal.data.sources import FolderImages
 from promptcal.data.views import centre_view
 from promptcal.errors import ConfigError, DataError
+from promptcal.experiment import device_of
 from promptcal.learners.contract import Learner
 from promptcal.models.classifier import BoundClassifier, Classifier
 from promptcal.models.clip import FrozenClip
-from promptcal.run import RunFolder
+from promptcal.run import RunFolder, find_runs
 from promptcal.training.predict import predict
 from promptcal.types import Batch, ClassNames, Predictions, Sample
 
@@ -86,7 +88,7 @@ def load(
         run: the run's folder, or a folder that holds exactly one run.
         classes: class names to answer with instead of the run's own.
         split: whose classes to answer with: a target of the run, such as ``base`` or ``novel``.
-        calibrator: a calibrator by name; by default temperature scaling where the run used it, else none.
+        calibrator: a calibrator by name; by default the first one the run used, else none.
 
     Raises:
         DataError: no such run, several runs, weights that are not those of the run, or no validation images to fit on.
@@ -95,6 +97,7 @@ def load(
     folder = one_run(Path(run))
     config, info = folder.config, folder.info
     clip: FrozenClip = build(config.model)
+    clip.to(device_of(config))
     if clip.weights_digest() != info["weights"]:
         raise DataError(f"the weights of '{clip.name}' are not those {folder.path} was trained on; restore them.")
     targets = {name: record["classes"] for name, record in folder.task["targets"].items()}
@@ -104,8 +107,11 @@ def load(
     trained = ClassNames(tuple(folder.task["train"]["classes"]), tuple(config.dataset.templates))
     learner: Learner = build(config.learner, clip=clip, classes=trained, generator=torch.Generator())
     learner.load_state_dict(folder.learner_state())
-    bound = Classifier(clip, learner.eval(), config.text_pass).bind(ClassNames(names, trained.templates))
-    wanted = calibrator or ("temperature" if "temperature" in config.calibrators else "none")
+    learner.to(clip.device).eval()
+    bound = Classifier(clip, learner, config.text_pass, float(config.system.memory_gb)).bind(
+        ClassNames(names, trained.templates)
+    )
+    wanted = calibrator or next((name for name in config.calibrators if name != "none"), "none")
     stored = [name for name in ("val", "base") if (folder.path / "predictions" / f"{name}.safetensors").is_file()]
     fitted = fit_for(wanted, {name: folder.predictions(name) for name in stored[:1]})
     return Predictor(bound, fitted, config.precision)
@@ -113,8 +119,6 @@ def load(
 
 def one_run(place: Path) -> RunFolder:
     """The run at or below a place, where there is exactly one."""
-    from promptcal.run import find_runs
-
     runs = find_runs(place)
     if len(runs) > 1:
         listed = ", ".join(str(folder.path) for folder in runs[:4])
@@ -133,13 +137,7 @@ def as_image(picture: Picture) -> Image.Image:
     if isinstance(picture, np.ndarray):
         return _from_array(picture)
     path = Path(picture)
-    if not path.is_file():
-        raise DataError(f"there is no image file {path}.")
-    try:
-        with Image.open(path) as opened:
-            return opened.convert("RGB")
-    except (UnidentifiedImageError, OSError) as error:
-        raise DataError(f"{path} is not an image that can be read ({error}).") from error
+    return FolderImages(path.parent).open(path.name)
 
 
 def _from_array(array: np.ndarray) -> Image.Image:

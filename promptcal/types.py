@@ -122,6 +122,29 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class ClassMoments:
+    """First and second moments over the classes of text features [..., C, D].
+
+    Attributes:
+        mean: [..., D].
+        centred: the features less their mean.
+        gram: products of the centred features: [..., C, C] where C < D, else [..., D, D].
+    """
+
+    mean: Float[Tensor, "... D"]
+    centred: Float[Tensor, "... C D"]
+    gram: Float[Tensor, "... g g"]
+
+    @staticmethod
+    def of(features: Float[Tensor, "... C D"]) -> "ClassMoments":
+        """The moments of some features."""
+        mean = features.mean(dim=-2)
+        centred = features - mean[..., None, :]
+        small = centred if features.shape[-2] < features.shape[-1] else centred.mT
+        return ClassMoments(mean, centred, small @ small.mT)
+
+
+@dataclass(frozen=True)
 class Outputs:
     """One batch through a bound classifier, in torch, float32 or wider.
 
@@ -137,6 +160,8 @@ class Outputs:
     learns_text: bool
     temperature: Float[Tensor, " b"] | None = None
     zero_shot_image_features: Float[Tensor, "b D"] | None = None
+    logit_bias: float = 0.0
+    zero_shot_moments: ClassMoments | None = None
 
     @property
     def calibrated_logits(self) -> Float[Tensor, "b C"]:
@@ -148,7 +173,8 @@ class Outputs:
         """The frozen model's logits of the same images and classes, times the logit scale, without gradient."""
         if self.zero_shot_image_features is None:
             raise MissingField("these outputs carry no zero-shot image features; declare needs={'zero_shot_logits'}.")
-        return self.logit_scale * self.zero_shot_image_features @ self.zero_shot_text_features.T
+        cosine = self.zero_shot_image_features @ self.zero_shot_text_features.T
+        return self.logit_scale * cosine + self.logit_bias
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from promptcal import experiment
 from promptcal.cli import main
 from promptcal.config import compose
 from promptcal.errors import DataError
+from promptcal.metrics import ece
 from promptcal.run import RunFolder, find_runs
 from promptcal.storage import load_predictions
 
@@ -115,6 +116,9 @@ def test_base_and_novel_can_be_measured_every_epoch(tmp_path):
     run = experiment.run(compose(overrides(tmp_path, "method=coop", "training.evaluate_every=1")), quiet=True)
     for row in run.history:
         assert {"base_accuracy", "base_ece", "novel_accuracy", "novel_ece"} <= row.keys()
+    for split in ("base", "novel"):
+        predictions = run.predictions(split)
+        assert run.history[-1][f"{split}_ece"] == pytest.approx(ece(predictions.probs(), predictions.labels, bins=15))
 
 
 def test_run_shows_a_table_and_a_page_and_the_second_time_at_once(tmp_path, capsys):
@@ -173,6 +177,25 @@ def make_folder(place: Path, classes=("cat", "dog", "fish", "owl"), n=12) -> Pat
             pixels = np.clip(rng.normal(60 * label + 30, 20, (40, 48, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(place / name / f"{i}.png")
     return place
+
+
+def test_other_images_under_the_same_names_are_another_run(tmp_path):
+    def name():
+        config = compose(overrides(tmp_path, "method=coop", "dataset=folder", f"dataset.path={own}", "shots=2"))
+        return experiment.prepare(config).folder.path.name
+
+    own = make_folder(tmp_path / "own")
+    first = name()
+    moved = own.rename(tmp_path / "moved")
+    own = moved
+    assert name() == first
+    (own / "cat" / "0.png").write_bytes((own / "dog" / "0.png").read_bytes())
+    assert name() != first
+
+
+def test_text_terms_are_refused_where_nothing_is_learned(tmp_path, capsys):
+    assert main(["run", *overrides(tmp_path), "method=zero_shot", "plugin=[moments]", "--quiet"]) != 0
+    assert "learns nothing" in capsys.readouterr().err
 
 
 def test_own_images_in_a_folder(tmp_path):

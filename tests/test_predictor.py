@@ -102,8 +102,8 @@ def test_predict_on_the_command_line(run, picture, tmp_path, capsys):
 def test_mistakes_on_the_command_line(run, tmp_path, capsys):
     (tmp_path / "text.png").write_text("hello")
     for words, message in (
-        ([str(run.path), str(tmp_path / "none.png")], "no image file"),
-        ([str(run.path), str(tmp_path / "text.png")], "not an image"),
+        ([str(run.path), str(tmp_path / "none.png")], "there is no image"),
+        ([str(run.path), str(tmp_path / "text.png")], "text.png"),
         ([str(tmp_path), str(tmp_path / "text.png")], "no finished run"),
         ([str(tmp_path / "nowhere"), "x.png"], "no folder"),
     ):

@@ -1,7 +1,7 @@
 """Post-hoc calibrators: fit on one split, transform another."""
 
 from promptcal.calibrators.bin_mean_shift import BinMeanShift
-from promptcal.calibrators.building import build_calibrator, fit_for
+from promptcal.calibrators.building import build_calibrator, fit_for, no_validation
 from promptcal.calibrators.chain import Chain
 from promptcal.calibrators.contract import CalibrationWarning, Calibrator, InSampleWarning
 from promptcal.calibrators.dac import DAC
@@ -57,4 +57,5 @@ __all__ = [
     "build_calibrator",
     "fit_for",
     "load_calibrator",
+    "no_validation",
 ]

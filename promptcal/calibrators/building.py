@@ -65,11 +65,16 @@ def fit_for(name: str, everything: Mapping[str, Predictions]) -> Calibrator:
     if fitted_on is None and calibrator.learns_from == "classes":
         fitted_on = everything.get("base")
     if fitted_on is None:
-        raise DataError(
-            f"the calibrator '{name}' is fitted on validation images and this data set has none; use "
-            f"calibrators=[none] or give the data set a validation split."
-        )
+        raise no_validation(name)
     return calibrator.fit(fitted_on)
+
+
+def no_validation(name: str) -> DataError:
+    """The sentence for a calibrator that learns from validation images where there are none."""
+    return DataError(
+        f"the calibrator '{name}' is fitted on validation images and this data set has none; use calibrators=[none] or "
+        f"give the data set a validation split."
+    )
 
 
 def _defaults(name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TypeVar
 
 import numpy as np
+import PIL
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -27,6 +28,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PUBLISHED = Augment()
+VIEWS_VERSION = 1
+"""Raised when the code that makes views gives other pixels, so that older features are not taken for them."""
 BATCHES_A_SHARD = 16
 
 
@@ -133,7 +136,8 @@ def feature_space(
     return {
         "weights": weights or clip.weights_digest(),
         "transform": asdict(clip.transform),
-        "precision": [str(clip.dtype), autocast, device],
+        "precision": [str(_image_dtype(clip)), autocast, device],
+        "views": [VIEWS_VERSION, PIL.__version__],
         **views,
     }
 

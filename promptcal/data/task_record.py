@@ -25,9 +25,11 @@ def task_record(task: Task) -> dict[str, Any]:
 
 
 def task_digest(task: Task) -> str:
-    """SHA-256 of the task's record without its name: class names, templates and sample lists, which decide numbers.
+    """SHA-256 of what decides numbers: class names, templates, sample lists and the contents of the images.
 
-    Paths are relative, so moving the data changes nothing. The bytes of the images are not read.
+    Paths are relative, so moving the data changes nothing; another image under the same name does.
     """
     record = {key: value for key, value in task_record(task).items() if key != "name"}
+    paths = dict.fromkeys(sample.path for sample in (*task.train, *task.val, *task.test))
+    record["contents"] = [task.images.digest(path) for path in paths]
     return hashlib.sha256(json.dumps(record, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -9,7 +9,7 @@ from torch import Tensor
 from promptcal.config import register
 from promptcal.errors import ConfigError
 from promptcal.precision import wide
-from promptcal.types import Outputs
+from promptcal.types import ClassMoments, Outputs
 
 
 @register("loss", "text_moments")
@@ -44,22 +44,20 @@ class TextMoments:
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value for the current class list; the labels are not read."""
         del labels
-        tuned = wide(outputs.text_features)
-        frozen = wide(outputs.zero_shot_text_features)
-        if frozen.shape[0] < 2:
+        tuned = ClassMoments.of(wide(outputs.text_features))
+        frozen = outputs.zero_shot_moments or ClassMoments.of(wide(outputs.zero_shot_text_features))
+        if frozen.centred.shape[0] < 2:
             raise ConfigError("text moments need at least two classes: the covariance of one is zero.")
-        mean = (tuned.mean(dim=-2) - frozen.mean(dim=-2)).square().sum(dim=-1)
+        mean = (tuned.mean - frozen.mean).square().sum(dim=-1)
         return (mean + covariance_distance(tuned, frozen)).mean()
 
 
-def covariance_distance(tuned: Float[Tensor, "... C D"], frozen: Float[Tensor, "C D"]) -> Float[Tensor, "..."]:
+def covariance_distance(tuned: ClassMoments, frozen: ClassMoments) -> Float[Tensor, "..."]:
     """‖Σ_T − Σ_F‖²_F of the class covariances (divisor C), by the cheaper of the Gram and the D × D form."""
-    classes, width = frozen.shape
-    t = tuned - tuned.mean(dim=-2, keepdim=True)
-    f = frozen - frozen.mean(dim=-2, keepdim=True)
+    classes, width = frozen.centred.shape
     if classes >= width:
-        return (t.mT @ t - f.mT @ f).square().sum(dim=(-2, -1)) / classes**2
+        return (tuned.gram - frozen.gram).square().sum(dim=(-2, -1)) / classes**2
+    t, f = tuned.centred, frozen.centred
     delta = t - f
-    gram = delta @ delta.mT
-    products = (t @ t.mT + f @ f.mT) * gram + 2 * (delta @ f.mT) * (t @ delta.mT)
+    products = (tuned.gram + frozen.gram) * (delta @ delta.mT) + 2 * (delta @ f.mT) * (t @ delta.mT)
     return products.sum(dim=(-2, -1)) / classes**2

@@ -16,7 +16,7 @@ from promptcal.models.causal_text import TextPass, text_pass
 from promptcal.models.clip import FrozenClip
 from promptcal.models.text_plan import plan
 from promptcal.precision import wide
-from promptcal.types import Batch, ClassNames, Outputs, Prompts
+from promptcal.types import Batch, ClassMoments, ClassNames, Outputs, Prompts
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,16 @@ class BoundClassifier:
     @cached_property
     def zero_shot_text_features(self) -> Float[Tensor, "C D"]:
         """The frozen text features: normalised per template, averaged, normalised again; computed once."""
-        per_template = [normalize(wide(self.clip.encode_texts(texts)), dim=-1) for texts in self.classes.texts()]
+        with torch.autocast(self.clip.device.type, enabled=False):
+            per_template = [normalize(wide(self.clip.encode_texts(texts)), dim=-1) for texts in self.classes.texts()]
         if len(per_template) == 1:
             return per_template[0]
         return normalize(torch.stack(per_template).mean(dim=0), dim=-1)
+
+    @cached_property
+    def zero_shot_moments(self) -> ClassMoments:
+        """The moments of the frozen text features over the classes, for terms that keep the tuned ones near them."""
+        return ClassMoments.of(self.zero_shot_text_features)
 
     def text_features(self, prompts: Prompts) -> Float[Tensor, "... C D"]:
         """Normalised text features [C, D], or [b, C, D] where the prompts depend on the image.
@@ -84,7 +90,10 @@ class BoundClassifier:
             return self.zero_shot_text_features
         if torch.is_grad_enabled() or self.learner.per_image:
             return self._encode(prompts)
-        state = (torch.is_autocast_enabled(), *((id(p), p._version) for p in self.learner.parameters()))
+        state = (
+            torch.is_autocast_enabled(self.clip.device.type),
+            *((id(p), p._version) for p in self.learner.parameters()),
+        )
         if state not in self._evaluated:
             self._evaluated.clear()
             self._evaluated[state] = self._encode(prompts)
@@ -159,6 +168,8 @@ class BoundClassifier:
                 text_features=text,
                 zero_shot_text_features=self.zero_shot_text_features,
                 logit_scale=self.clip.logit_scale,
+                logit_bias=self.clip.logit_bias,
+                zero_shot_moments=self.zero_shot_moments,
                 learns_text=self.learner.learns_text,
                 zero_shot_image_features=None if raw is None else normalize(wide(raw), dim=-1),
             )

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from promptcal.errors import ConfigError
+from promptcal.errors import ConfigError, DataError
 from promptcal.models.text_plan import TextPlan, Tokens
 from promptcal.types import Prompts
 
@@ -175,10 +175,24 @@ class FrozenClip(nn.Module):
         """open_clip's own features of whole texts, before normalisation, without gradient."""
         with torch.no_grad():
             parts = []
+            self.require_room(texts)
             for start in range(0, len(texts), chunk):
                 ids = self.tokenizer(list(texts[start : start + chunk]), context_length=self.context_length)
                 parts.append(self.model.encode_text(ids.to(self.device), normalize=False))
             return torch.cat(parts)
+
+    def require_room(self, texts: Sequence[str]) -> None:
+        """Refuse a text that the tokenizer would cut off; raises DataError with its token count."""
+        encode = getattr(self.tokenizer, "encode", None)
+        if encode is None:
+            return
+        for text in texts:
+            count = len(encode(text)) + 2
+            if count > self.context_length:
+                raise DataError(
+                    f"the text '{text}' takes {count} tokens with start and end, but '{self.name}' reads "
+                    f"{self.context_length}; shorten the class name or the template."
+                )
 
     def encode_plan(self, plan: TextPlan, prompts: Prompts) -> Float[Tensor, "B P C D"]:
         """Features of prompted class texts by the plain full-length pass, before normalisation.

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from promptcal.errors import DataError
+from promptcal.metrics import harmonic_mean
 from promptcal.report.names import full_name, method_name
-from promptcal.report.variants import variants_of, weights_of
+from promptcal.report.variants import readings_of, variants_of, weights_of
 from promptcal.run import RunFolder
 
 HEADLINE_BINS = 15
@@ -29,6 +30,13 @@ class Group(NamedTuple):
     model: str
     protocol: str
     shots: int
+
+
+class DataSet(NamedTuple):
+    """A data set as a report calls it: its short name, and its title in headings."""
+
+    name: str
+    title: str
 
 
 class Row(NamedTuple):
@@ -181,10 +189,11 @@ def read_results(folders: Sequence[RunFolder], rescored: Mapping[str, Rows] | No
     rows = {name: (rescored or {}).get(name) or folder.metrics for name, folder in unique.items()}
     chosen = {name: str((config.get("choices") or {}).get("model")) for name, config in configs.items()}
     models = weights_of(chosen, {name: folder.info for name, folder in unique.items()})
-    variants = variants_of(configs, models)
+    datasets = datasets_of(configs)
+    variants = variants_of(configs, {name: dataset.name for name, dataset in datasets.items()}, models)
     seen: dict[tuple[Any, ...], Run] = {}
     for name, folder in unique.items():
-        run = _read(folder, configs[name], models[name], variants[name], rows[name])
+        run = _read(folder, configs[name], datasets[name], models[name], variants[name], rows[name])
         key = (run.group, run.method, run.variant, run.draw)
         if key in seen:
             raise DataError(
@@ -195,18 +204,17 @@ def read_results(folders: Sequence[RunFolder], rescored: Mapping[str, Rows] | No
     return Results(tuple(sorted(seen.values(), key=lambda run: run.method != "zero_shot")))
 
 
-def _read(folder: RunFolder, config: DictConfig, model: str, variant: str, rows: Rows) -> Run:
+def _read(folder: RunFolder, config: DictConfig, dataset: DataSet, model: str, variant: str, rows: Rows) -> Run:
     try:
         about = rows[0]
-        title, name = dataset_of(config, about["dataset"])
         return Run(
             folder=folder,
-            group=Group(name, model, _protocol(config), int(about["shots"])),
+            group=Group(dataset.name, model, _protocol(config), int(about["shots"])),
             method=about["method"],
             variant=variant,
             seed=int(about["seed"]),
             split_seed=about["split_seed"],
-            title=title,
+            title=dataset.title,
             values=_values(rows, folder),
             counts={row["split"]: int(row["n"]) for row in rows},
             units={_metric(row): row["unit"] for row in rows},
@@ -230,31 +238,36 @@ def _values(rows: Rows, folder: RunFolder) -> dict[tuple[str, Number], float]:
             values[calibrator, Number(split, metric)] = float(row["value"])
         if metric == "ece" and row.get("noise_floor") is not None:
             values[calibrator, Number(split, NOISE_FLOOR)] = float(row["noise_floor"])
-    for calibrator in dict.fromkeys(row["calibrator"] for row in rows):
-        base, novel = (values.get((calibrator, Number(split, "accuracy"))) for split in ("base", "novel"))
-        if base is not None and novel is not None:
-            values[calibrator, H] = harmonic_mean(base, novel)
     for (calibrator, number), value in values.items():
         if not math.isfinite(value):
             raise DataError(
                 f"{folder.path}: the {number.metric} of {calibrator} on {number.split} is {value}; run it again."
             )
+    for calibrator in dict.fromkeys(row["calibrator"] for row in rows):
+        base, novel = (values.get((calibrator, Number(split, "accuracy"))) for split in ("base", "novel"))
+        if base is not None and novel is not None:
+            values[calibrator, H] = harmonic_mean(base, novel)
     return values
 
 
-def harmonic_mean(base: float, novel: float) -> float:
-    """2·base·novel / (base + novel), 0 where both are 0."""
-    return 2 * base * novel / (base + novel) if base + novel > 0 else 0.0
+def datasets_of(configs: Mapping[str, DictConfig]) -> dict[str, DataSet]:
+    """For each run, its data set, with what sets it apart where runs read one data set in several ways."""
+    cards = {name: dataset_of(config) for name, config in configs.items()}
+    readings = readings_of(configs, {name: card.name for name, card in cards.items()})
+    return {
+        name: DataSet(*(f"{text} ({readings[name]})" for text in card)) if readings[name] else card
+        for name, card in cards.items()
+    }
 
 
-def dataset_of(config: DictConfig, chosen: str) -> tuple[str, str]:
-    """The title and name of a run's data set; people's own folders share one card, so their paths tell them apart."""
+def dataset_of(config: DictConfig) -> DataSet:
+    """The data set of a run's card; people's own folders share one card, so their paths tell them apart."""
     card: Any = config.get("dataset") or {}
-    name = str(card.get("name") or chosen)
+    name = str(card.get("name") or (config.get("choices") or {}).get("dataset"))
     if card.get("path") and not card.get("sizes"):
         name = Path(card.path).name
-        return name, name
-    return str(card.get("title") or name), name
+        return DataSet(name, name)
+    return DataSet(name, str(card.get("title") or name))
 
 
 def _protocol(config: DictConfig) -> str:

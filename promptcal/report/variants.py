@@ -1,4 +1,4 @@
-"""What sets runs of one method apart: only runs that differ in nothing but their luck may be averaged."""
+"""What sets runs apart: only runs that differ in nothing but their luck may be averaged."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,36 +8,53 @@ from omegaconf import DictConfig, OmegaConf
 
 from promptcal.run import IRRELEVANT
 
-APART = ("seed", "split_seed", "shots", "calibrators", "choices", "dataset", "model", *IRRELEVANT)
-"""Keys in which runs of one method may differ without being another variant of it."""
+READER = "dataset.reader"
+"""What decides the images; runs that differ in it are of different data and not of different methods."""
+
+APART = (
+    *("seed", "split_seed", "shots", "calibrators", "choices", "model", *IRRELEVANT),
+    *(f"dataset.{key}" for key in ("name", "title", "folder", "sizes", "source", "licence", "reference")),
+)
+"""Keys in which runs of one method on the same images may differ without being another variant of it."""
 
 NAMED = ("dataset", "model", "protocol", "method", "plugin")
 """Choices that a report names anyway."""
 
+LUCK = ("seed", "split_seed")
+"""The keys of a run's own luck."""
 
-def variants_of(configs: Mapping[str, DictConfig], models: Mapping[str, str]) -> dict[str, str]:
+
+def readings_of(configs: Mapping[str, DictConfig], datasets: Mapping[str, str]) -> dict[str, str]:
+    """For each run, the settings in which its data set was read otherwise than in other runs, such as ``severity=5``.
+
+    Args:
+        configs: by run, its resolved configuration.
+        datasets: by run, the name of its data set.
+    """
+    alike: dict[str, dict[str, DictConfig]] = defaultdict(dict)
+    for name, config in configs.items():
+        alike[datasets[name]][name] = config
+    return {name: told for some in alike.values() for name, told in _differences(some, reader=True).items()}
+
+
+def variants_of(
+    configs: Mapping[str, DictConfig], datasets: Mapping[str, str], models: Mapping[str, str]
+) -> dict[str, str]:
     """For each run, the settings in which runs of one method, data set and model differ, such as ``epochs=200``.
 
     Runs that differ in their seed or class split alone, or in keys that only repeat these, are no variants.
 
     Args:
         configs: by run, its resolved configuration.
+        datasets: by run, the name of its data set, with the settings it was read by.
         models: by run, its model, as ``weights_of`` names it.
     """
-    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    alike: dict[tuple[str, ...], dict[str, DictConfig]] = defaultdict(dict)
     for name, config in configs.items():
         choices = config.get("choices") or {}
-        named = tuple(str(choices.get(group)) for group in NAMED)
-        alike[*named, models[name], str((config.get("dataset") or {}).get("path"))].append(name)
-    result = {}
-    for names in alike.values():
-        settings = {name: _settings(configs[name]) for name in names}
-        keys = list(dict.fromkeys(key for name in names for key in settings[name]))
-        varying = [key for key in keys if len({settings[name].get(key) for name in names}) > 1]
-        telling = [key for key in varying if not _follows(key, varying, [settings[name] for name in names])]
-        for name in names:
-            result[name] = ", ".join(f"{_short(key, keys)}={settings[name].get(key) or 'none'}" for key in telling)
-    return result
+        named = tuple(str(choices.get(group)) for group in ("protocol", "method", "plugin"))
+        alike[*named, datasets[name], models[name]][name] = config
+    return {name: told for some in alike.values() for name, told in _differences(some, reader=False).items()}
 
 
 def weights_of(models: Mapping[str, str], infos: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -57,8 +74,7 @@ def weights_of(models: Mapping[str, str], infos: Mapping[str, Mapping[str, Any]]
 
 
 def _settings(config: DictConfig) -> dict[str, str]:
-    """The flat settings that may make a run a variant: keys, and recipes chosen by name."""
-    repeated = {str(config.get("seed")), str(config.get("split_seed"))}
+    """The flat settings that may set a run apart: keys, and recipes chosen by name."""
     choices = config.get("choices") or {}
     flat = {str(group): str(choice) for group, choice in choices.items() if group not in NAMED}
 
@@ -69,13 +85,43 @@ def _settings(config: DictConfig) -> dict[str, str]:
                 continue
             if isinstance(value, dict) and value:
                 walk(value, f"{name}.")
-            elif not (key.endswith("seed") and str(value) in repeated):
+            else:
                 flat[name] = str(value)
 
     container = OmegaConf.to_container(config)
     if isinstance(container, dict):
         walk({str(key): value for key, value in container.items()}, "")
     return flat
+
+
+def _differences(configs: Mapping[str, DictConfig], *, reader: bool) -> dict[str, str]:
+    """For each run, the settings in which these runs differ, in one phrase: empty where they differ by luck alone.
+
+    Args:
+        configs: by run, its resolved configuration.
+        reader: look at the settings that decide the images, or at all the others.
+    """
+    settings = {name: _settings(config) for name, config in configs.items()}
+    keys = list(
+        dict.fromkeys(key for one in settings.values() for key in one if key.startswith(f"{READER}.") == reader)
+    )
+    varying = [
+        key
+        for key in keys
+        if len({one.get(key) for one in settings.values()}) > 1 and not _repeats_luck(key, settings, configs)
+    ]
+    telling = [key for key in varying if not _follows(key, varying, list(settings.values()))]
+    return {
+        name: ", ".join(f"{_short(key, [*keys, *LUCK])}={one.get(key) or 'none'}" for key in telling)
+        for name, one in settings.items()
+    }
+
+
+def _repeats_luck(key: str, settings: Mapping[str, Mapping[str, str]], configs: Mapping[str, DictConfig]) -> bool:
+    """Whether a key is a seed that in every run is the run's own."""
+    return key.endswith("seed") and all(
+        one.get(key) in {str(configs[name].get(luck)) for luck in LUCK} for name, one in settings.items()
+    )
 
 
 def _follows(key: str, varying: Sequence[str], settings: Sequence[Mapping[str, str]]) -> bool:

@@ -1,1 +1,1 @@
-"""Training: the loop, gradient rules, averaging and prediction."""
+"""Training: settings, batches, the loop and prediction."""

@@ -10,7 +10,7 @@ from promptcal.errors import DataError
 from promptcal.models.classifier import BoundClassifier
 from promptcal.precision import autocast
 from promptcal.training.loop import require_finite
-from promptcal.types import Batch, Outputs, Predictions, Sample
+from promptcal.types import Batch, Predictions, Sample
 
 
 def predict(
@@ -22,6 +22,8 @@ def predict(
     precision: str = "float32",
 ) -> Predictions:
     """The predictions of a split, with everything a calibrator may ask for.
+
+    Text features that depend on the image are stored as their mean over the images, normalised again.
 
     Args:
         bound: the classifier bound to the classes of the split.
@@ -36,35 +38,32 @@ def predict(
     """
     if not samples:
         raise DataError(f"the split '{split}' has no images to predict.")
-    outputs: list[Outputs] = []
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("logits", "zero_shot_logits", "image_features")}
+    temperatures: list[np.ndarray] = []
+    text = torch.zeros(())
     with torch.no_grad():
         for batch in batches:
             with autocast(bound.clip.device, precision):
-                outputs.append(bound(batch, needs={"zero_shot_logits"}))
-    logits = torch.cat([part.logits for part in outputs])
-    require_finite(logits, f"the logits of the split '{split}'")
-    temperatures = [part.temperature for part in outputs if part.temperature is not None]
+                part = bound(batch, needs={"zero_shot_logits"})
+            require_finite(part.logits, f"the logits of the split '{split}'")
+            for name, column in columns.items():
+                column.append(_numpy(getattr(part, name)))
+            if part.temperature is not None:
+                temperatures.append(_numpy(part.temperature))
+            text = part.text_features if part.text_features.ndim == 2 else text + part.text_features.double().sum(dim=0)
+    logits, zero_shot_logits, image_features = (np.concatenate(column) for column in columns.values())
     return Predictions(
-        logits=_numpy(logits),
+        logits=logits,
+        zero_shot_logits=zero_shot_logits,
+        image_features=image_features,
         labels=np.array([sample.label for sample in samples], dtype=np.int64),
         classes=bound.classes.names,
-        temperature=_numpy(torch.cat(temperatures)) if temperatures else None,
-        zero_shot_logits=_numpy(torch.cat([part.zero_shot_logits for part in outputs])),
-        image_features=_numpy(torch.cat([part.image_features for part in outputs])),
-        text_features=_numpy(_mean_text(outputs)),
+        temperature=np.concatenate(temperatures) if temperatures else None,
+        text_features=_numpy(normalize(text, dim=-1)) if bound.learner.per_image else _numpy(text),
         zero_shot_text_features=_numpy(bound.zero_shot_text_features),
         paths=tuple(sample.path for sample in samples),
         split=split,
     )
-
-
-def _mean_text(outputs: Sequence[Outputs]) -> torch.Tensor:
-    """The tuned text features [C, D]; where they depend on the image, their mean over images, normalised again."""
-    first = outputs[0].text_features
-    if first.ndim == 2:
-        return first
-    total = torch.stack([part.text_features.double().sum(dim=0) for part in outputs]).sum(dim=0)
-    return normalize(total, dim=-1).float()
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:

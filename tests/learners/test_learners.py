@@ -124,6 +124,21 @@ def test_a_name_that_is_too_long_is_refused_with_its_token_count(tiny_clip):
         Classifier(tiny_clip, CoOp(tiny_clip, n_context=16)).bind(long)(batch(tiny_clip))
 
 
+def test_a_zero_shot_text_that_is_too_long_is_refused(tiny_clip):
+    from promptcal.errors import DataError
+
+    long = ClassNames(("cat", " ".join(["dog"] * 80)))
+    with pytest.raises(DataError, match="87 tokens"):
+        Classifier(tiny_clip, ZeroShot()).bind(long)(batch(tiny_clip))
+
+
+def test_frozen_texts_are_the_same_under_autocast(tiny_clip):
+    plain = Classifier(tiny_clip, ZeroShot()).bind(BASE).zero_shot_text_features
+    with torch.autocast("cpu", torch.bfloat16):
+        again = Classifier(tiny_clip, ZeroShot()).bind(BASE).zero_shot_text_features
+    assert torch.equal(plain, again)
+
+
 def test_static_prompts_are_encoded_once_an_evaluation_and_again_after_a_change(tiny_clip, monkeypatch):
     bound = Classifier(tiny_clip, CoOp(tiny_clip, n_context=4)).bind(BASE)
     data = batch(tiny_clip)

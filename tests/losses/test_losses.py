@@ -13,7 +13,7 @@ from promptcal.losses.contract import LossTerm, check_terms, weighted_sum
 from promptcal.losses.cross_entropy import CrossEntropy
 from promptcal.losses.margin import MarginMeanVariance, margin
 from promptcal.losses.moments import TextMoments, covariance_distance
-from promptcal.types import Outputs
+from promptcal.types import ClassMoments, Outputs
 
 
 def make_outputs(
@@ -149,7 +149,7 @@ def test_gram_and_covariance_forms_agree_with_gradients_in_float64(classes, widt
         t, f = t - t.mean(0), frozen - frozen.mean(0)
         return (t.T @ t / classes - f.T @ f / classes).square().sum()
 
-    ours, plain = covariance_distance(tuned, frozen), by_covariance(tuned)
+    ours, plain = covariance_distance(ClassMoments.of(tuned), ClassMoments.of(frozen)), by_covariance(tuned)
     torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(
         torch.autograd.grad(ours, tuned)[0], torch.autograd.grad(plain, tuned)[0], rtol=1e-11, atol=1e-13

@@ -33,6 +33,59 @@ def test_settings_that_differ_make_variants_and_seeds_do_not(make_run):
     assert [len(results.of(results.groups[0], row)) for row in plain] == [2, 2]
 
 
+def test_a_seed_of_the_data_that_equals_a_runs_seed_makes_no_variant(make_run):
+    results = read_results([make_run(seed=seed, extra={"dataset": {"reader": {"split_seed": 1}}}) for seed in (0, 1)])
+    assert [group.dataset for group in results.groups] == ["digits"]
+    assert {row.variant for row in results.rows()} == {""}
+
+
+def test_data_read_in_another_way_are_groups_of_their_own(make_run):
+    def read(severity):
+        return {
+            "dataset": {"reader": {"seed": 0, "severity": severity, "noise": {"level": 1}}, "title": "Drawn shapes"}
+        }
+
+    folders = [
+        make_run(method, seed=seed, dataset="shapes", extra=read(severity))
+        for seed, severity in ((1, 1), (2, 5))
+        for method in ("zero_shot", "coop")
+    ]
+    results = read_results(folders)
+    assert [group.dataset for group in results.groups] == ["shapes (severity=1)", "shapes (severity=5)"]
+    assert results.title(results.groups[1]) == "Drawn shapes (severity=5), model mini, 16 shots"
+    assert {row.variant for row in results.rows()} == {""}
+    assert all(len(results.of(group, row)) == 1 for group in results.groups for row in results.rows(group))
+
+
+def test_other_data_seeds_are_told_from_the_runs_own(make_run):
+    folders = [make_run(seed=1, extra={"dataset": {"reader": {"seed": seed}}}) for seed in (3, 4)]
+    names = [group.dataset for group in read_results(folders).groups]
+    assert names == ["digits (dataset.reader.seed=3)", "digits (dataset.reader.seed=4)"]
+    own = [make_run(seed=seed, extra={"dataset": {"reader": {"seed": seed}}}) for seed in (1, 2)]
+    assert [group.dataset for group in read_results(own).groups] == ["digits"]
+
+
+def test_other_texts_and_crops_of_one_data_set_are_variants(make_run):
+    extras = [{"dataset": {"templates": ["a {}."], "augment": {"flip": flip}}} for flip in (0.0, 0.5)]
+    extras.append({"dataset": {"templates": ["the {}."], "augment": {"flip": 0.5}}})
+    results = read_results([make_run(seed=seed, extra=extra) for seed, extra in enumerate(extras)])
+    assert [row.variant for row in results.rows() if row.calibrator == "none"] == [
+        "flip=0.0, templates=['a {}.']",
+        "flip=0.5, templates=['a {}.']",
+        "flip=0.5, templates=['the {}.']",
+    ]
+
+
+def test_where_a_data_set_lies_and_what_its_card_says_of_it_make_no_variant(make_run):
+    cards = [{"path": path, "licence": path, "source": path, "reference": path, "folder": path} for path in ("a", "b")]
+    folders = [make_run(seed=seed, extra={"dataset": card}) for seed, card in enumerate(cards)]
+    results = read_results(folders)
+    assert {row.variant for row in results.rows()} == {""}
+    assert len(results.groups) == 1
+    longer = make_run(seed=2, extra={"dataset": cards[1], "training": {"epochs": 200}})
+    assert {row.variant for row in read_results([*folders, longer]).rows()} == {"epochs=50", "epochs=200"}
+
+
 def test_shots_and_data_sets_are_groups_of_their_own(make_run):
     results = read_results([make_run(), make_run(shots=4), make_run(dataset="shapes")])
     assert [results.title(group) for group in results.groups] == [
