@@ -19,7 +19,7 @@ def launch(jobs: Sequence[Job], resources: Resources, say: Callable[[str], None]
     """Do the jobs as Ray tasks, ``resources.jobs`` at once (default: as many as Ray has room for).
 
     Options: ``address`` of a cluster (else ``RAY_ADDRESS``, else a Ray of this machine's own), and ``num_cpus``,
-    ``num_gpus`` and ``memory`` (bytes) of each run.
+    ``num_gpus`` and ``memory`` (bytes) of each run. A run sees a GPU only where ``num_gpus`` gives it one.
     """
     ray = extra("ray", "ray", "--on ray")
     options = read_options(resources.options, OPTIONS)

@@ -57,12 +57,13 @@ def capture(
 ) -> TrainingState:
     """The state of a training at the end of an epoch."""
     momentum = {
-        f"{number}.{name}": value
+        f"{number}.{name}": value.clone()
         for number, values in optimiser.state_dict()["state"].items()
         for name, value in values.items()
         if isinstance(value, Tensor)
     }
-    return TrainingState(tuple(history), learner.state_dict(), momentum, scaler.state_dict(), seconds)
+    learned = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+    return TrainingState(tuple(history), learned, momentum, scaler.state_dict(), seconds)
 
 
 def write_state(path: Path, state: TrainingState, made_with: Mapping[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """A training that was stopped and gone on with is, bit for bit, one that was never stopped."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -61,7 +63,8 @@ def test_a_stopped_training_ends_like_an_undisturbed_one(tiny_clip, tmp_path, ep
     seen = []
     resumed, again = train(tiny_clip, momentum=momentum, resume=state, bound=fresh, keep=seen.append)
     assert again == history
-    assert len(seen) == EPOCHS - epoch
+    assert [len(kept.history) for kept in seen] == list(range(epoch + 1, EPOCHS + 1))
+    assert all(not torch.equal(a.learner["context"], b.learner["context"]) for a, b in pairwise(seen))
     for name, tensor in whole.learner.state_dict().items():
         assert torch.equal(tensor, resumed.learner.state_dict()[name]), name
 
