@@ -17,7 +17,8 @@ from sklearn.datasets import load_digits
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from promptcal.data.drawing import COLOURS, DIGIT_NAMES, MAX_SEVERITY, PATTERNS, SHAPES, draw_shape
-from promptcal.models.embedded import IMAGE_MEAN, IMAGE_STD, load_embedded, read_meta, stored_rows
+from promptcal.models.clip import OPENAI_MEAN, OPENAI_STD
+from promptcal.models.embedded import load_embedded, read_meta, stored_rows
 
 TEMPLATE = "a photo of a {}."
 Figures = dict[str, tuple[float, float, float]]
@@ -46,7 +47,7 @@ def shifted_shapes(count: int, severity: int, seed: int = 1) -> tuple[NDArray[np
 @torch.inference_mode()
 def encode_images(model: CLIP, images: NDArray[np.uint8]) -> torch.Tensor:
     """Normalised embeddings of uint8 images (n, 32, 32, 3)."""
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGE_MEAN, IMAGE_STD))
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (OPENAI_MEAN, OPENAI_STD))
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
     parts = [model.encode_image((part - mean) / std, normalize=True) for part in pixels.split(256)]
     return torch.cat(parts)
@@ -104,7 +105,7 @@ def write_card(path: Path, figures: Figures, minutes: float | None = None) -> No
     """Write the model card beside the weights at `path`; `minutes` is how long training took, if that is known."""
     meta, model = read_meta(path), load_embedded(path)
     towers = (sum(p.numel() for p in part.parameters()) for part in (model.visual, model.transformer))
-    took = "" if minutes is None else f" It took {minutes:.0f} minutes on two shared CPU cores."
+    took = "" if minutes is None else f" It took {minutes:.0f} minutes on two CPU cores."
     substitutions = {
         "megabytes": f"{path.stat().st_size / 1e6:.2f}",
         "parameters": " and ".join(f"{count / 1e6:.2f}" for count in towers),

@@ -28,9 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from promptcal.data.drawing import captions as words
 from promptcal.data.drawing.corpus import draw_corpus
+from promptcal.models.clip import OPENAI_MEAN, OPENAI_STD
 from promptcal.models.embedded import (
-    IMAGE_MEAN,
-    IMAGE_STD,
     MINI_CLIP_CONFIG,
     save_embedded,
     untrained_rows,
@@ -170,7 +169,7 @@ def train(arguments: argparse.Namespace) -> None:
     heads = nn.ModuleDict({name: nn.Linear(config["embed_dim"], count) for name, (_, count) in HEADS.items()})
     optimiser = torch.optim.AdamW(parameter_groups([model, heads], arguments.decay), lr=0.0, betas=(0.9, 0.98))
     pictures, facts = load_corpus(arguments.work, arguments.images, arguments.seed, arguments.processes)
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) * 255 for values in (IMAGE_MEAN, IMAGE_STD))
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) * 255 for values in (OPENAI_MEAN, OPENAI_STD))
     steps = arguments.images // arguments.batch
     total, warmup = steps * arguments.epochs, min(300, steps // 2)
     first_epoch, seconds = 0, 0.0

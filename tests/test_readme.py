@@ -1,4 +1,4 @@
-"""Every command of the README is run: what needs a person's own data or weights is composed, installs are CI's."""
+"""Every command of the README works: run lines are composed here, others are run; CI runs its two commands as written."""
 
 import re
 import shlex

@@ -6,10 +6,10 @@ import numpy as np
 
 from promptcal.calibrators.building import Described, build_calibrator
 from promptcal.calibrators.contract import Calibrator
-from promptcal.calibrators.proximity import own_proximity, proximity
 from promptcal.config import register
 from promptcal.errors import ConfigError
 from promptcal.metrics.base_novel import take
+from promptcal.metrics.neighbours import proximity
 from promptcal.types import Predictions
 
 
@@ -67,7 +67,7 @@ class BinMeanShift(Calibrator):
         if self.neighbours < 1 or self.levels < 1:
             raise ConfigError(f"neighbours={self.neighbours} and levels={self.levels} must both be at least 1.")
         self.features_ = predictions.require("image_features").astype(np.float64)
-        near = own_proximity(self.features_, self.neighbours)
+        near = proximity(self.features_, neighbours=self.neighbours)
         quantiles = np.quantile(near, np.arange(1, self.levels) / self.levels, method="lower")
         self.edges_ = np.unique(quantiles[quantiles < near.max()])
         level = np.searchsorted(self.edges_, near)
@@ -77,7 +77,8 @@ class BinMeanShift(Calibrator):
         ]
 
     def _move(self, predictions: Predictions) -> Predictions:
-        near = proximity(predictions.require("image_features").astype(np.float64), self.features_, self.neighbours)
+        features = predictions.require("image_features").astype(np.float64)
+        near = proximity(features, self.features_, neighbours=self.neighbours)
         level = np.searchsorted(self.edges_, near)
         probs = np.empty(predictions.logits.shape)
         for part, calibrator in enumerate(self.parts_):

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from scipy.special import expit, logsumexp
 
 from promptcal.calibrators.contract import CalibrationWarning, Calibrator
-from promptcal.calibrators.proximity import own_proximity, proximity
 from promptcal.calibrators.rewrite import with_confidence
 from promptcal.config import register
 from promptcal.errors import ConfigError
+from promptcal.metrics.neighbours import proximity
 from promptcal.types import Predictions
 
 SMALLEST_BANDWIDTH = 1e-3
@@ -62,7 +62,7 @@ class DensityRatio(Calibrator):
             raise ConfigError(f"neighbours={self.neighbours} makes no sense; ask for at least one.")
         self.features_ = predictions.require("image_features").astype(np.float64)
         probs = predictions.probs()
-        points = np.stack([probs.max(axis=1), own_proximity(self.features_, self.neighbours)], axis=1)
+        points = np.stack([probs.max(axis=1), proximity(self.features_, neighbours=self.neighbours)], axis=1)
         correct = probs.argmax(axis=1) == predictions.labels
         self.right_, self.wrong_ = points[correct], points[~correct]
         if not self._has_ratio():
@@ -79,7 +79,8 @@ class DensityRatio(Calibrator):
     def _move(self, predictions: Predictions) -> Predictions:
         if not self._has_ratio():
             return predictions
-        near = proximity(predictions.require("image_features").astype(np.float64), self.features_, self.neighbours)
+        features = predictions.require("image_features").astype(np.float64)
+        near = proximity(features, self.features_, neighbours=self.neighbours)
         points = np.stack([predictions.probs().max(axis=1), near], axis=1)
         odds = log_density_sum(self.right_, points) - log_density_sum(self.wrong_, points)
         return with_confidence(predictions, expit(odds))

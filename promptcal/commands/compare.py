@@ -54,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(rows: "list[Comparison]") -> str:
     """The comparisons as aligned text."""
+    from promptcal.console import columns
+
     lines = [("metric", "file", "first", "other", "difference", "95 % interval", "p", "p (Holm)")]
     lines += [
         (
@@ -68,7 +70,4 @@ def table(rows: "list[Comparison]") -> str:
         )
         for row in rows
     ]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return columns(lines)

@@ -65,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(rows: "list[Measurement]") -> str:
     """The measurements as aligned text: value, interval, noise floor, convention."""
+    from promptcal.console import columns
+
     lines = [("metric", "value", "95 % interval", "noise floor", "convention")]
     for row in rows:
         bounds = "" if row.low is None or row.high is None else f"{row.low:.4f} to {row.high:.4f}"
@@ -81,8 +83,7 @@ def table(rows: "list[Measurement]") -> str:
             )
         )
     shown = [column for column in range(5) if column < 2 or any(line[column] for line in lines[1:])]
-    widths = {column: max(len(line[column]) for line in lines) for column in shown}
-    return "\n".join("  ".join(line[column].ljust(widths[column]) for column in shown).rstrip() for line in lines)
+    return columns([[line[column] for column in shown] for line in lines])
 
 
 def write(

@@ -9,7 +9,7 @@ from promptcal.metrics.inputs import top_label
 
 
 def proximity(
-    features: Float[np.ndarray, "n D"], reference: Float[np.ndarray, "m D"] | None = None, *, neighbours: int = 10
+    features: Float[np.ndarray, "n D"], reference: Float[np.ndarray, "m D2"] | None = None, *, neighbours: int = 10
 ) -> Float[np.ndarray, " n"]:
     """exp(-mean Euclidean distance to the nearest reference features): 1 in a crowd, near 0 for an outlier.
 
@@ -19,7 +19,7 @@ def proximity(
     Xiong et al., "Proximity-Informed Calibration for Deep Neural Networks", NeurIPS 2023, arXiv 2306.04590.
 
     Raises:
-        DataError: nothing to compare with.
+        DataError: nothing to compare with, or a reference of another width.
 
     >>> proximity(np.array([[0.0], [0.0]]))
     array([1., 1.])
@@ -28,7 +28,9 @@ def proximity(
 
     others = len(features) - 1 if reference is None else len(reference)
     if others < 1:
-        raise DataError("proximity needs at least one other feature vector to compare with.")
+        raise DataError("proximity needs at least one other feature vector to compare with; give more rows.")
+    if reference is not None and reference.shape[1] != features.shape[1]:
+        raise DataError(f"features have {features.shape[1]} numbers, those to compare with {reference.shape[1]}.")
     index = NearestNeighbors(n_neighbors=min(neighbours, others))
     index.fit(features if reference is None else reference)
     distances, _ = index.kneighbors(None if reference is None else features)

@@ -19,6 +19,12 @@ from promptcal.errors import ConfigError, DataError
 from promptcal.models.text_plan import TextPlan, Tokens
 from promptcal.types import Prompts
 
+OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
+"""The channel means, of pixels in [0, 1], that images of OpenAI's CLIP are normalised with."""
+
+OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
+"""The channel standard deviations that they are normalised with."""
+
 
 @dataclass(frozen=True)
 class ImageTransform:
@@ -29,8 +35,8 @@ class ImageTransform:
     """
 
     size: int
-    mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
-    std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    mean: tuple[float, float, float] = OPENAI_MEAN
+    std: tuple[float, float, float] = OPENAI_STD
     interpolation: str = "bicubic"
     resize: str = "shortest"
 

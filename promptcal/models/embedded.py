@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from open_clip.model import CLIP
 
 from promptcal.errors import DataError
+from promptcal.models.clip import OPENAI_MEAN, OPENAI_STD
 from promptcal.storage import load_tensors, save_tensors
 
 MINI_CLIP_CONFIG: Final[dict[str, Any]] = {
@@ -20,8 +21,6 @@ MINI_CLIP_CONFIG: Final[dict[str, Any]] = {
     "vision_cfg": {"image_size": 32, "patch_size": 4, "width": 128, "layers": 4, "head_width": 32},
     "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 64, "heads": 4, "layers": 3},
 }
-IMAGE_MEAN: Final[tuple[float, float, float]] = (0.48145466, 0.4578275, 0.40821073)
-IMAGE_STD: Final[tuple[float, float, float]] = (0.26862954, 0.26130258, 0.27577711)
 FORMAT: Final = 1
 ROW_SCHEME: Final = "numpy PCG64 standard_normal((vocab_size, width), float32) * row_std; trained rows overwritten"
 
@@ -56,8 +55,8 @@ def save_embedded(model: CLIP, path: Path, meta: dict[str, Any]) -> None:
     arrays[_ROWS] = rows
     arrays[_VALUES] = table[rows].astype(np.float16)
     stored = {
-        "image_mean": list(IMAGE_MEAN),
-        "image_std": list(IMAGE_STD),
+        "image_mean": list(OPENAI_MEAN),
+        "image_std": list(OPENAI_STD),
         **{key: value for key, value in meta.items() if key != "trained_rows"},
         "format": FORMAT,
         "row_scheme": ROW_SCHEME,

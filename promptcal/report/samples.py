@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from promptcal.calibrators import CalibrationWarning, fit_for
-from promptcal.metrics import top_label
-from promptcal.metrics.proper import row_nll, row_nll_from_logits
+from promptcal.metrics.contract import score
+from promptcal.metrics.presets import nll_rows
 from promptcal.report.results import Run
 from promptcal.types import Predictions
 
@@ -61,7 +61,7 @@ def read_samples(run: Run) -> Samples:
             calibrator = fit_for(name, everything)
             fitted += [calibrator.report()] if calibrator.learns_from == "rows" else []
             for split, predictions in splits.items():
-                scores[name, split] = score(calibrator.transform(predictions))
+                scores[name, split] = scores_of(calibrator.transform(predictions))
         if name == "temperature":
             temperature = float(calibrator.temperature_)
     spread = {split: margin_spread(predictions) for split, predictions in splits.items()}
@@ -70,16 +70,11 @@ def read_samples(run: Run) -> Samples:
     return Samples(scores, spread, temperature, instance, tuple(fitted), classes)
 
 
-def score(predictions: Predictions) -> Scores:
+def scores_of(predictions: Predictions) -> Scores:
     """Confidence, correctness and NLL of each image."""
-    probs = predictions.probs()
-    confidence, correct = top_label(probs, predictions.labels)
-    if predictions.probabilities is None:
-        nll = row_nll_from_logits(predictions.calibrated_logits, predictions.labels)
-    else:
-        nll = row_nll(probs, predictions.labels)
-    names = predictions.paths or tuple(f"{predictions.split} {row}" for row in range(len(probs)))
-    return Scores(names, confidence, correct, nll)
+    scored = score(predictions)
+    names = predictions.paths or tuple(f"{predictions.split} {row}" for row in range(len(scored)))
+    return Scores(names, scored.confidence, scored.correct, nll_rows(scored))
 
 
 def margin_spread(predictions: Predictions) -> float:

@@ -21,7 +21,6 @@ from promptcal.calibrators import (
     TemperatureScaling,
     ZeroShot,
 )
-from promptcal.calibrators.proximity import own_proximity, proximity
 from promptcal.errors import ConfigError, DataError
 from promptcal.metrics import nll_from_logits
 from promptcal.metrics.base_novel import take
@@ -147,19 +146,13 @@ def test_sals_of_flat_rows(base):
     assert SaLS().transform(base.replace(zero_shot_logits=flat, logits=both)).temperature[4] == 1.0
 
 
-def test_proximity_is_the_mean_distance_to_the_nearest_others(val, base):
-    reference, features = val.image_features.astype(np.float64), base.image_features.astype(np.float64)
-    found, own = proximity(features, reference, 7), own_proximity(reference, 7)
-    for row in (0, 11, 150):
-        distances = sorted(math.dist(features[row], other) for other in reference)
-        assert found[row] == pytest.approx(math.exp(-sum(distances[:7]) / 7))
-        others = sorted(math.dist(reference[row], other) for index, other in enumerate(reference) if index != row)
-        assert own[row] == pytest.approx(math.exp(-sum(others[:7]) / 7))
-    assert proximity(features, reference, 10**6) == pytest.approx(proximity(features, reference, 240))
-    with pytest.raises(DataError, match="no neighbours"):
-        own_proximity(reference[:1], 3)
-    with pytest.raises(DataError, match="those fitted on have 16"):
-        proximity(features[:, :3], reference, 3)
+def test_calibrators_that_use_proximity_refuse_one_row_and_other_features(val, base):
+    other = base.replace(image_features=base.image_features[:, :3])
+    for calibrator in (DensityRatio(), BinMeanShift()):
+        with pytest.raises(DataError, match="at least one other"):
+            calibrator.fit(take(val, np.array([0])))
+        with pytest.raises(DataError, match="have 3 numbers, those to compare with 16"):
+            calibrator.fit(val).transform(other)
 
 
 def kernel_density(sample, point):
@@ -178,8 +171,8 @@ def kernel_density(sample, point):
 
 def test_density_ratio_equals_its_formula(val, base):
     calibrator = DensityRatio(neighbours=5).fit(val)
-    near_val = own_proximity(val.image_features.astype(np.float64), 5)
-    near = proximity(base.image_features.astype(np.float64), val.image_features.astype(np.float64), 5)
+    near_val = proximity(val.image_features.astype(np.float64), neighbours=5)
+    near = proximity(base.image_features.astype(np.float64), val.image_features.astype(np.float64), neighbours=5)
     confidence, predicted = val.probs().max(axis=1), val.probs().argmax(axis=1)
     right = [(c, d) for c, d, good in zip(confidence, near_val, predicted == val.labels, strict=True) if good]
     wrong = [(c, d) for c, d, good in zip(confidence, near_val, predicted == val.labels, strict=True) if not good]
@@ -211,8 +204,8 @@ def test_bin_mean_shift_is_one_binning_per_level(val, base, novel):
     one = BinMeanShift(levels=1).fit(val)
     assert np.array_equal(one.transform(novel).probs(), MultiIsotonic().fit(val).transform(novel).probs())
     three = BinMeanShift(levels=3, neighbours=4).fit(val)
-    own = own_proximity(val.image_features.astype(np.float64), 4)
-    near = proximity(base.image_features.astype(np.float64), val.image_features.astype(np.float64), 4)
+    own = proximity(val.image_features.astype(np.float64), neighbours=4)
+    near = proximity(base.image_features.astype(np.float64), val.image_features.astype(np.float64), neighbours=4)
     assert len(three.edges_) == 2
     bounds = [-np.inf, *three.edges_, np.inf]
     after = three.transform(base).probs()

@@ -1,5 +1,7 @@
 """Base and novel numbers read together, and the joint softmax split by the true class's group."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,19 @@ def test_proximity():
     assert proximity(features, features[:1], neighbours=5) == pytest.approx(np.exp([0.0, -1.0, -3.0]))
     with pytest.raises(DataError, match="at least one other"):
         proximity(features[:1])
+
+
+def test_proximity_is_the_mean_distance_to_the_nearest_others():
+    generator = np.random.default_rng(0)
+    features, reference = generator.normal(size=(40, 16)), generator.normal(size=(60, 16))
+    found, own = proximity(features, reference, neighbours=7), proximity(reference, neighbours=7)
+    for row in (0, 11, 39):
+        distances = sorted(math.dist(features[row], other) for other in reference)
+        assert found[row] == pytest.approx(math.exp(-sum(distances[:7]) / 7))
+        others = sorted(math.dist(reference[row], other) for index, other in enumerate(reference) if index != row)
+        assert own[row] == pytest.approx(math.exp(-sum(others[:7]) / 7))
+    with pytest.raises(DataError, match="features have 3 numbers, those to compare with 16"):
+        proximity(features[:, :3], reference)
 
 
 def test_piece_by_hand():

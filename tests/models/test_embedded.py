@@ -14,9 +14,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from promptcal.data.drawing import COLOURS, DIGIT_NAMES, PATTERNS, SHAPES, draw_shape
+from promptcal.models.clip import OPENAI_MEAN, OPENAI_STD
 from promptcal.models.embedded import (
-    IMAGE_MEAN,
-    IMAGE_STD,
     MINI_CLIP_CONFIG,
     load_embedded,
     read_meta,
@@ -118,7 +117,7 @@ def zero_shot(
     model: CLIP, images: Sequence[Image.Image], labels: np.ndarray, names: Sequence[str]
 ) -> tuple[float, float]:
     """Accuracy and mean confidence with the template "a photo of a {}."."""
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGE_MEAN, IMAGE_STD))
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (OPENAI_MEAN, OPENAI_STD))
     pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2) / 255
     texts = SimpleTokenizer(context_length=32)([f"a photo of a {name}." for name in names])
     features = model.encode_image((pixels - mean) / std, normalize=True)
