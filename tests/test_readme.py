@@ -1,4 +1,4 @@
-"""Every command of the README works: run lines are composed here, others are run; CI runs its two commands as written."""
+"""Every command of the README works: run lines are composed, others run; CI runs its two commands as written."""
 
 import re
 import shlex
