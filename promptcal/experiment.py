@@ -26,7 +26,7 @@ from promptcal.errors import ConfigError, DataError
 from promptcal.learners.contract import Learner
 from promptcal.loggers.contract import About, log_epoch, log_metrics, open_loggers
 from promptcal.losses.contract import check_terms
-from promptcal.metrics import measure
+from promptcal.metrics import accuracy, ece, measure
 from promptcal.models.classifier import BoundClassifier, Classifier
 from promptcal.models.clip import FrozenClip
 from promptcal.run import LOGS, RunFolder, identity, made_with, method_label
@@ -36,9 +36,6 @@ from promptcal.training.loop import fit
 from promptcal.training.predict import predict
 from promptcal.training.state import TrainingState, read_state, write_state
 from promptcal.types import Predictions
-
-EACH_EPOCH = (("accuracy", None), ("ece", 15))
-"""What is measured on every target where ``training.evaluate_every`` asks for it."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +268,8 @@ def train(
             for name, bound in targets.items():
                 test = splits.targets[name].test
                 seen = predict(bound, work.test_batches(test), test, split=name, precision=config.precision)
-                row |= {f"{name}_{m.metric}": m.value for m in measure(seen) if (m.metric, m.bins) in EACH_EPOCH}
+                probs = seen.probs()
+                row |= {f"{name}_accuracy": accuracy(probs, seen.labels), f"{name}_ece": ece(probs, seen.labels)}
             learner.train()
         next(bar, None)
 
