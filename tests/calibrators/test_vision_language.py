@@ -22,7 +22,7 @@ from promptcal.calibrators import (
     ZeroShot,
 )
 from promptcal.errors import ConfigError, DataError
-from promptcal.metrics import nll_from_logits
+from promptcal.metrics import nll_from_logits, proximity
 from promptcal.metrics.base_novel import take
 
 FEATURES = ("image_features", "text_features", "zero_shot_text_features")
@@ -147,7 +147,7 @@ def test_sals_of_flat_rows(base):
 
 
 def test_calibrators_that_use_proximity_refuse_one_row_and_other_features(val, base):
-    other = base.replace(image_features=base.image_features[:, :3])
+    other = base.replace(image_features=base.image_features[:, :3], text_features=None, zero_shot_text_features=None)
     for calibrator in (DensityRatio(), BinMeanShift()):
         with pytest.raises(DataError, match="at least one other"):
             calibrator.fit(take(val, np.array([0])))

@@ -1,16 +1,20 @@
 import pytest
 import torch
+from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.coca_model import CoCa
 from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.tokenizer import SimpleTokenizer
 
+from promptcal.config import asset_path
 from promptcal.errors import ConfigError
 from promptcal.models.clip import FrozenClip, ImageTransform
+from promptcal.models.embedded import read_meta
 from promptcal.models.text_plan import plan
 from promptcal.types import Prompts
 
 TEXT = {"context_length": 20, "width": 32, "heads": 2, "layers": 2}
 VISION = {"image_size": 16, "patch_size": 8, "width": 64, "layers": 2}
+WEIGHTS = asset_path("assets", "mini_clip.safetensors")
 NAMES = ["dog", "tabby cat", "great white shark"]
 
 
@@ -31,6 +35,12 @@ def make_clip(kind=CLIP, text=None, vision=None):
 @pytest.fixture(scope="module")
 def clip():
     return make_clip()
+
+
+def test_images_are_normalised_as_openai_does_and_the_embedded_model_agrees():
+    transform, meta = ImageTransform(32), read_meta(WEIGHTS)
+    assert (transform.mean, transform.std) == (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
+    assert (tuple(meta["image_mean"]), tuple(meta["image_std"])) == (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
 
 
 TOWERS = {

@@ -1,8 +1,10 @@
 import pytest
 
+from promptcal.calibrators import fit_for
 from promptcal.errors import DataError
+from promptcal.metrics import measure
 from promptcal.report.results import H, Number, Row, read_results
-from promptcal.report.samples import read_samples
+from promptcal.report.samples import read_samples, scores_of
 from promptcal.storage import write_json, write_jsonl
 
 
@@ -170,6 +172,16 @@ def test_scores_from_stored_predictions_give_the_stored_numbers(study):
             }
             for metric, value in found.items():
                 assert value == pytest.approx(run.values[calibrator, Number(split, metric)], abs=1e-12)
+
+
+def test_scores_of_calibrated_probabilities_are_those_of_the_metrics(study):
+    folder = study[0]
+    given = fit_for("histogram", {"val": folder.predictions("val")}).transform(folder.predictions("base"))
+    scores, measured = scores_of(given), {row.metric: row.value for row in measure(given)}
+    assert given.probabilities is not None
+    assert scores.nll.mean() == pytest.approx(measured["nll"], abs=1e-12)
+    assert scores.correct.mean() == pytest.approx(measured["accuracy"], abs=1e-12)
+    assert scores.confidence.mean() == pytest.approx(measured["confidence"], abs=1e-12)
 
 
 def test_a_run_without_validation_images_is_scored_by_what_needs_none(make_run):
