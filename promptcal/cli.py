@@ -6,6 +6,7 @@ Errors that a person can mend are one sentence on standard error and exit code 2
 import argparse
 import importlib
 import logging
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PromptcalError as error:
         complain(f"promptcal {parsed.command}: {error}")
         return 2
+    except BrokenPipeError:  # the reader of the output has left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         complain(f"promptcal {parsed.command}: interrupted; what was finished is kept, the same command goes on.")
         return 130

@@ -1,6 +1,7 @@
 """One run on disk: a folder found by what decides its numbers, written whole or not at all."""
 
 import hashlib
+import importlib.util
 import json
 import platform
 import shutil
@@ -62,8 +63,26 @@ def identity(config: DictConfig, task_digest: str, weights_digest: str) -> str:
         parent, _, leaf = key.rpartition(".")
         holder: Any = settings[parent] if parent else settings
         holder.pop(leaf, None)
-    content = {"schema": SCHEMA, "config": settings, "task": task_digest, "weights": weights_digest}
+    content = {
+        "schema": SCHEMA,
+        "config": settings,
+        "code": code_digest(settings),
+        "task": task_digest,
+        "weights": weights_digest,
+    }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def code_digest(settings: Any) -> dict[str, str]:
+    """SHA-256 of the source file of every ``_target_`` in a configuration: an edited loss or learner is another run."""
+    if isinstance(settings, dict):
+        found = {key: digest for value in settings.values() for key, digest in code_digest(value).items()}
+        target = str(settings.get("_target_", ""))
+        spec = importlib.util.find_spec(target.rpartition(".")[0]) if target else None
+        if spec is not None and spec.origin and Path(spec.origin).is_file():
+            found[target] = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+        return found
+    return {}
 
 
 @dataclass(frozen=True)

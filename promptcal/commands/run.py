@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         from promptcal.report import write_report
         from promptcal.run import RunFolder
 
-        out = Path(arguments.out) if arguments.out else runs / "reports" / wanted.name
+        out = Path(arguments.out) if arguments.out else runs / "reports" / report_name(wanted.name, configs)
         written = write_report(
             [RunFolder(Path(folder)) for folder in folders],
             out,
@@ -93,6 +93,18 @@ def run(arguments: argparse.Namespace) -> int:
         for label, path in written.files.items():
             say(f"{label}: {path}")
     return list_failures(jobs, outcomes)
+
+
+def report_name(study: str, configs: "Sequence[DictConfig]") -> str:
+    """Where the report of a study goes: an experiment has a name; other runs are named by data set and methods."""
+    from promptcal.run import method_label
+    from promptcal.sweep import experiments
+
+    if study in experiments():
+        return study
+    datasets = dict.fromkeys(config.choices.dataset for config in configs)
+    methods = dict.fromkeys(method_label(config) for config in configs if config.choices.method != "zero_shot")
+    return "_".join([*datasets, *methods][:6]) or study
 
 
 def options(words: "Sequence[str]") -> dict[str, str]:

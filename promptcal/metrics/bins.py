@@ -57,6 +57,11 @@ def l1(sums: BinSums) -> np.ndarray:
     return np.asarray((sums.weight * np.abs(sums.gap)).sum(axis=-1))
 
 
+def kept_l1(sums: BinSums) -> np.ndarray:
+    """The weighted mean of the absolute gaps, where the samples of the last bin weigh but their gap is left out."""
+    return np.asarray((sums.weight * np.abs(sums.gap))[..., :-1].sum(axis=-1))
+
+
 def l2(sums: BinSums) -> np.ndarray:
     """The root of the weighted mean of the squared gaps."""
     return np.asarray(np.sqrt((sums.weight * sums.gap**2).sum(axis=-1)))
@@ -169,17 +174,22 @@ def equal_mass(confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, "
     return bin_sums(confidence, outcome, *mass_bins(bins)(confidence))
 
 
+def published_mass_bins(bins: int = 15) -> Binning:
+    """Equal-mass bins (a, b], and one more at the end for the samples at the very minimum, which are in none."""
+
+    def assign(confidence: np.ndarray) -> tuple[np.ndarray, int]:
+        edges = mass_edges(confidence, bins)
+        index = np.searchsorted(edges[1:-1], confidence, side="left")
+        return np.where(confidence > edges[0], index, bins), bins + 1
+
+    return assign
+
+
 def published_adaptive_error(
     confidence: Float[np.ndarray, " n"], outcome: Float[np.ndarray, " n"], bins: int = 15
 ) -> float:
     """The equal-mass error over bins (a, b] without the samples at the very minimum, weighted by their share of all."""
-    edges = mass_edges(confidence, bins)
-    kept = confidence > edges[0]
-    if not kept.any():
-        return 0.0
-    index = np.searchsorted(edges[1:-1], confidence[kept], side="left")
-    sums = bin_sums(confidence[kept], outcome[kept], index, bins)
-    return float(np.abs(sums.confidence - sums.outcome).sum() / len(confidence))
+    return float(kept_l1(bin_sums(confidence, outcome, *published_mass_bins(bins)(confidence))))
 
 
 def class_sums(

@@ -138,6 +138,7 @@ class Metric:
         binned: where the metric is a function of top-label bin sums, that function.
         all_classes: whether it needs the probabilities of all classes.
         levels: where the metric is a function of the errors at each confidence, that function.
+        floor: for the noise floor of a metric without ``binned``: such a function that it comes to on a split.
     """
 
     name: str
@@ -150,6 +151,7 @@ class Metric:
     unit: str = "fraction"
     levels: Callable[[Levels], np.ndarray] | None = None
     all_classes: bool = False
+    floor: Callable[[Scored], Binned | None] = lambda scored: None
 
 
 def mean_metric(

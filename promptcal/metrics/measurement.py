@@ -6,7 +6,7 @@ import numpy as np
 
 from promptcal.errors import ConfigError, unknown
 from promptcal.metrics.bins import Binning, BinSums, debiased_l2_squared, l1, l2, over, under, width_bins
-from promptcal.metrics.contract import Measurement, Metric, Scored, TopLabelPredictions, score
+from promptcal.metrics.contract import Binned, Measurement, Metric, Scored, TopLabelPredictions, score
 from promptcal.metrics.intervals import (
     Interval,
     convex_interval,
@@ -95,15 +95,16 @@ def _row(metric: Metric, scored: Scored, preset: str, floor: float | None, inter
 
 
 def _floors(scored: Scored, metrics: Sequence[Metric]) -> list[float | None]:
-    functions = [metric.binned for metric in metrics if metric.binned is not None]
-    binned = iter(binned_floors(scored.confidence, functions).tolist() if functions else [])
+    functions = [metric.binned or metric.floor(scored) for metric in metrics]
+    known = [function for function in functions if function is not None]
+    binned = iter(binned_floors(scored.confidence, known).tolist() if known else [])
 
-    def floor(metric: Metric) -> float | None:
-        if metric.binned is not None:
+    def floor(metric: Metric, function: Binned | None) -> float | None:
+        if function is not None:
             return float(next(binned))
         return smooth_floor(scored.confidence) if metric.name == "smooth_ece" else None
 
-    return [floor(metric) for metric in metrics]
+    return [floor(metric, function) for metric, function in zip(metrics, functions, strict=True)]
 
 
 def _interval(metric: Metric, scored: Scored, value: float | None) -> Interval | None:

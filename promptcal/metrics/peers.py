@@ -4,35 +4,46 @@ Each function takes a checked split and gives what the named tool would print, a
 raises. None of this is recommended; ``promptcal.metrics`` has the metrics to use.
 """
 
+from collections.abc import Callable
+
 import numpy as np
-import torch
 
-from promptcal.metrics.bins import BinSums, average, bin_sums, class_sums, l1, l2, maximum, published_adaptive_error
-from promptcal.metrics.contract import Scored
-
-
-def float32_edges(bins: int) -> np.ndarray:
-    """Edges as torch.linspace makes them in float32; several differ from k/B in the last digit."""
-    edges: np.ndarray = torch.linspace(0, 1, bins + 1).numpy()
-    return edges
-
-
-def left_closed(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The bin [a, b) of each value; the last edge itself is one bin further."""
-    index: np.ndarray = np.searchsorted(edges, values, side="right") - 1
-    return index
+from promptcal.metrics.bins import (
+    BinSums,
+    average,
+    bin_sums,
+    class_sums,
+    kept_l1,
+    l1,
+    l2,
+    maximum,
+    published_adaptive_error,
+    published_mass_bins,
+)
+from promptcal.metrics.contract import Binned, Scored
+from promptcal.metrics.peer_bins import (
+    calattn_bins,
+    calattn_count_bins,
+    ctpt_form,
+    dac_adaptive_form,
+    dac_form,
+    dac_mce_form,
+    float32_edges,
+    focal_form,
+    left_closed,
+    netcal_clipped,
+    netcal_edges,
+    torchmetrics_bins,
+)
 
 
 def _top(probs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return probs.max(axis=1), (probs.argmax(axis=1) == labels).astype(np.float64)
 
 
-def _right_closed_error(values: np.ndarray, outcome: np.ndarray, edges: np.ndarray) -> float:
-    """The l1 error over bins (a, b]; a value of exactly 0 is in none, but counts in the total."""
-    index = np.searchsorted(edges, values, side="left") - 1
-    kept = (index >= 0) & (index < len(edges) - 1)
-    sums = bin_sums(values[kept].astype(np.float64), outcome[kept], index[kept], len(edges) - 1)
-    return float(np.abs(sums.confidence - sums.outcome).sum() / len(values))
+def _error(form: Binned, values: np.ndarray, outcome: np.ndarray) -> float:
+    """An error from its form; the bins are those of the values in their own precision."""
+    return float(form.reduce(bin_sums(values.astype(np.float64), outcome, *form.binning(values))))
 
 
 # --- focal_calibration: Mukhoti et al., "Calibrating Deep Neural Networks using Focal Loss", NeurIPS 2020 -----------
@@ -40,7 +51,7 @@ def _right_closed_error(values: np.ndarray, outcome: np.ndarray, edges: np.ndarr
 
 def focal_ece(scored: Scored, bins: int = 15) -> float:
     """ECE over (a, b] with float32 edges; a confidence of 0 is dropped."""
-    return _right_closed_error(*_top(scored.softmax_probs, scored.labels), float32_edges(bins))
+    return _error(focal_form(bins), *_top(scored.softmax_probs, scored.labels))
 
 
 def focal_adaptive_ece(scored: Scored, bins: int = 15) -> float:
@@ -63,9 +74,9 @@ def focal_classwise_ece(scored: Scored, bins: int = 15) -> float:
 
 
 def torchmetrics_sums(values: np.ndarray, outcome: np.ndarray, bins: int) -> BinSums:
-    """Bins [a, b) in float32, and one more bin for values of exactly 1."""
+    """The sums of those bins, of values in float32."""
     confidence = values.astype(np.float32)
-    return bin_sums(confidence.astype(np.float64), outcome, left_closed(confidence, float32_edges(bins)), bins + 1)
+    return bin_sums(confidence.astype(np.float64), outcome, *torchmetrics_bins(bins)(confidence))
 
 
 def torchmetrics_ece(scored: Scored, bins: int = 15) -> float:
@@ -100,15 +111,18 @@ def netcal_sums(scored: Scored, bins: int, equal_intervals: bool = True) -> BinS
         if scored.probs.shape[1] > 2:
             return None
         confidence, outcome = scored.probs[:, -1], scored.labels.astype(np.float64)
-    margin = np.finfo(np.float64).eps
-    confidence = np.clip(confidence, margin, 1.0 - margin)
-    edges = np.linspace(0.0, 1.0, bins + 1)
-    if not equal_intervals:
-        edges = np.quantile(confidence, edges)
-        edges[0], edges[-1] = 0.0, 1.0
-        if (np.diff(edges) <= 0).any():
-            return None
-    return bin_sums(confidence, outcome, left_closed(confidence, edges), bins)
+    edges, confidence = netcal_edges(confidence, bins, equal_intervals), netcal_clipped(confidence)
+    return None if edges is None else bin_sums(confidence, outcome, left_closed(confidence, edges), bins)
+
+
+def netcal_form(
+    reduce: Callable[[BinSums], np.ndarray], scored: Scored, bins: int, equal_intervals: bool = True
+) -> Binned | None:
+    """The form of its errors of the top label; None where it takes P(class 1) or raises."""
+    edges = netcal_edges(scored.confidence, bins, equal_intervals)
+    if edges is None or len(np.unique(scored.labels)) <= 2:
+        return None
+    return Binned(lambda values: (left_closed(netcal_clipped(values), edges), bins), reduce)
 
 
 def netcal_ece(scored: Scored, bins: int = 10) -> float | None:
@@ -140,26 +154,17 @@ def netcal_adaptive_ece(scored: Scored, bins: int = 10) -> float | None:
 
 def dac_ece(scored: Scored, bins: int = 10) -> float:
     """ECE over [a, b); a confidence of exactly 1 weighs in the last bin but is left out of that bin's means."""
-    index = left_closed(scored.confidence, np.linspace(0.0, 1.0, bins + 1))
-    inside = index < bins
-    gap = bin_sums(scored.confidence[inside], scored.correct[inside], index[inside], bins).gap
-    weight = np.bincount(np.minimum(index, bins - 1), minlength=bins) / len(scored)
-    return float(weight @ np.abs(gap))
+    return _error(dac_form(bins), scored.confidence, scored.correct)
 
 
 def dac_mce(scored: Scored, bins: int = 10) -> float:
     """The largest gap times its share of the samples."""
-    index = np.minimum(left_closed(scored.confidence, np.linspace(0.0, 1.0, bins + 1)), bins - 1)
-    sums = bin_sums(scored.confidence, scored.correct, index, bins)
-    return float((sums.weight * np.abs(sums.gap)).max())
+    return _error(dac_mce_form(bins), scored.confidence, scored.correct)
 
 
 def dac_adaptive_ece(scored: Scored, bins: int = 10) -> float:
-    """ECE over [a, b) between averaged-inverted-cdf quantiles, repeated edges merged (scikit-learn's KBins)."""
-    quantiles = np.quantile(scored.confidence, np.linspace(0.0, 1.0, bins + 1), method="averaged_inverted_cdf")
-    edges = np.unique(quantiles)
-    index = np.searchsorted(edges[1:-1], scored.confidence, side="right")
-    return float(l1(bin_sums(scored.confidence, scored.correct, index, max(len(edges) - 1, 1))))
+    """ECE over those bins."""
+    return _error(dac_adaptive_form(bins), scored.confidence, scored.correct)
 
 
 # --- ctpt20: Yoon et al., "C-TPT: Calibrated Test-Time Prompt Tuning", ICLR 2024, arXiv 2403.14119 --------------------
@@ -167,45 +172,34 @@ def dac_adaptive_ece(scored: Scored, bins: int = 10) -> float:
 
 def ctpt_ece(scored: Scored, bins: int = 20) -> float:
     """ECE over (a, b] with numpy.linspace edges; a confidence of 0 is dropped."""
-    return _right_closed_error(scored.confidence, scored.correct, np.linspace(0.0, 1.0, bins + 1))
+    return _error(ctpt_form(bins), scored.confidence, scored.correct)
 
 
 # --- calattn_repo: the code published with CalAttn, arXiv 2508.08547 --------------------------------------------------
 
 
-def _calattn_sums(scored: Scored, bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    probs = scored.single_probs
-    confidence, correct = _top(probs, scored.labels)
-    index = np.minimum((confidence * np.float32(bins)).astype(np.int64), bins - 1)
-    return probs, confidence.astype(np.float64), correct, index
-
-
 def calattn_ece(scored: Scored, bins: int = 15) -> float:
-    """ECE over the bins floor(confidence · B) in float32."""
-    _, confidence, correct, index = _calattn_sums(scored, bins)
-    return float(l1(bin_sums(confidence, correct, index, bins)))
+    """ECE over those bins."""
+    return _error(Binned(calattn_bins(bins), l1), *_top(scored.single_probs, scored.labels))
 
 
 def calattn_mce(scored: Scored, bins: int = 15) -> float:
     """The largest gap of those bins (the tool's summary leaves it out silently)."""
-    _, confidence, correct, index = _calattn_sums(scored, bins)
-    return float(maximum(bin_sums(confidence, correct, index, bins)))
+    return _error(Binned(calattn_bins(bins), maximum), *_top(scored.single_probs, scored.labels))
 
 
 def calattn_adaptive_ece(scored: Scored, bins: int = 15) -> float:
-    """Equal counts: sorted samples cut at floor(k·n/B), which splits ties by row order."""
-    _, confidence, correct, _ = _calattn_sums(scored, bins)
-    order = np.argsort(confidence, kind="stable")
-    running = np.concatenate([[0.0], np.cumsum((confidence - correct)[order])])
-    cuts = np.arange(bins + 1) * len(scored) // bins
-    return float(np.abs(np.diff(running[cuts])).sum() / len(scored))
+    """ECE over those bins."""
+    return _error(Binned(calattn_count_bins(bins), l1), *_top(scored.single_probs, scored.labels))
 
 
 def calattn_classwise_ece(scored: Scored, bins: int = 15) -> float:
     """The top-label ECE among samples of each predicted class, averaged over the predicted classes."""
-    probs, confidence, correct, index = _calattn_sums(scored, bins)
+    probs = scored.single_probs
+    confidence, correct = _top(probs, scored.labels)
+    index, _ = calattn_bins(bins)(confidence)
     _, group, size = np.unique(probs.argmax(axis=1), return_inverse=True, return_counts=True)
-    sums = bin_sums(confidence, correct, group * bins + index, len(size) * bins)
+    sums = bin_sums(confidence.astype(np.float64), correct, group * bins + index, len(size) * bins)
     gaps = np.abs(sums.confidence - sums.outcome).reshape(len(size), bins)
     return float((gaps.sum(axis=1) / size).mean())
 
@@ -216,3 +210,32 @@ def calattn_smooth_ece(scored: Scored, bandwidth: float = 0.05) -> float:
     confidence, correct = scored.confidence[rows], scored.correct[rows]
     kernel = np.exp(-((confidence[:, None] - confidence) ** 2) / (2.0 * bandwidth**2))
     return float(np.abs(kernel @ correct / kernel.sum(axis=1) - confidence).mean())
+
+
+# --- what they read on a calibrated model -----------------------------------------------------------------------------
+
+FORMS: dict[Callable[[Scored, int], float | None], Callable[[Scored, int], Binned | None]] = {
+    focal_ece: lambda scored, bins: focal_form(bins),
+    focal_adaptive_ece: lambda scored, bins: Binned(published_mass_bins(bins), kept_l1),
+    torchmetrics_ece: lambda scored, bins: Binned(torchmetrics_bins(bins), l1),
+    torchmetrics_rmsce: lambda scored, bins: Binned(torchmetrics_bins(bins), l2),
+    torchmetrics_mce: lambda scored, bins: Binned(torchmetrics_bins(bins), maximum),
+    netcal_ece: lambda scored, bins: netcal_form(l1, scored, bins),
+    netcal_mce: lambda scored, bins: netcal_form(maximum, scored, bins),
+    netcal_ace: lambda scored, bins: netcal_form(average, scored, bins),
+    netcal_adaptive_ece: lambda scored, bins: netcal_form(l1, scored, bins, equal_intervals=False),
+    dac_ece: lambda scored, bins: dac_form(bins),
+    dac_mce: lambda scored, bins: dac_mce_form(bins),
+    dac_adaptive_ece: lambda scored, bins: dac_adaptive_form(bins),
+    ctpt_ece: lambda scored, bins: ctpt_form(bins),
+    calattn_ece: lambda scored, bins: Binned(calattn_bins(bins), l1),
+    calattn_mce: lambda scored, bins: Binned(calattn_bins(bins), maximum),
+    calattn_adaptive_ece: lambda scored, bins: Binned(calattn_count_bins(bins), l1),
+}
+"""The errors of the top label as functions of its confidence and correctness alone."""
+
+
+def top_label_form(function: Callable[[Scored, int], float | None], scored: Scored, bins: int) -> Binned | None:
+    """The form of a peer's error on a split; None where it is not one of the top label."""
+    form = FORMS.get(function)
+    return form and form(scored, bins)

@@ -89,9 +89,17 @@ ON_REQUEST = {
 
 
 def _peer(name: str, function: Callable[[Scored, int], float | None], bins_: int, closed: str = "left") -> Metric:
-    """A peer's metric with its bin count."""
+    """A peer's metric with its bin count, and its noise floor where it is one of the top label."""
     norm = "max" if name.startswith("mce") else "l2" if name == "rmsce" else "l1"
-    return Metric(name, lambda scored: function(scored, bins_), bins=bins_, norm=norm, closed=closed, all_classes=True)
+    return Metric(
+        name,
+        lambda scored: function(scored, bins_),
+        bins=bins_,
+        norm=norm,
+        closed=closed,
+        all_classes=True,
+        floor=lambda scored: peers.top_label_form(function, scored, bins_),
+    )
 
 
 def _eces(function: Callable[[Scored, int], float | None], headline: int, closed: str = "left") -> tuple[Metric, ...]:

@@ -8,8 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from promptcal.run import IRRELEVANT
 
-READER = "dataset.reader"
-"""What decides the images; runs that differ in it are of different data and not of different methods."""
+READER = ("dataset.reader.", "protocol.", "calibration.")
+"""What decides the images that are tested and calibrated on: runs that differ in it are of different data."""
 
 APART = (
     *("seed", "split_seed", "shots", "calibrators", "choices", "model", *IRRELEVANT),
@@ -102,9 +102,7 @@ def _differences(configs: Mapping[str, DictConfig], *, reader: bool) -> dict[str
         reader: look at the settings that decide the images, or at all the others.
     """
     settings = {name: _settings(config) for name, config in configs.items()}
-    keys = list(
-        dict.fromkeys(key for one in settings.values() for key in one if key.startswith(f"{READER}.") == reader)
-    )
+    keys = list(dict.fromkeys(key for one in settings.values() for key in one if key.startswith(READER) == reader))
     varying = [
         key
         for key in keys

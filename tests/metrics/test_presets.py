@@ -130,3 +130,39 @@ def test_focal_takes_the_softmax_of_float32_logits():
 
 def measure_ece(scored: Scored) -> float:
     return float(np.abs(scored.confidence - 1.0).sum() / len(scored))
+
+
+def test_the_noise_floor_of_a_peer_is_its_mean_over_labels_of_a_calibrated_model():
+    generator, repeats = np.random.default_rng(0), 200
+    probs = generator.dirichlet(np.full(4, 0.5), 300)
+    probs[:20] = np.eye(4)[generator.integers(4, size=20)]  # confidences of exactly 1
+    probs[20:40] = probs[40:60]  # ties
+    probs = np.where(probs.max(axis=1, keepdims=True) < 0.35, probs[[0]], probs)
+    top, confidence = probs.argmax(axis=1), probs.max(axis=1)
+    found: dict[tuple[str, str, int], list[float]] = {}
+    for _ in range(repeats):
+        labels = np.where(generator.random(300) < confidence, top, (top + 1) % 4)
+        simulated = score(Predictions(np.zeros(probs.shape), labels, tuple("abcd"), probabilities=probs))
+        for preset, metrics in PRESETS.items():
+            for metric in metrics:
+                if preset != "guo15" and metric.floor(simulated) is not None:
+                    found.setdefault((preset, metric.name, metric.bins), []).append(metric.value(simulated))
+    assert len(found) >= 27
+    for (preset, name, bins), values in found.items():
+        given = Predictions(np.zeros(probs.shape), top, tuple("abcd"), probabilities=probs)
+        (row,) = [row for row in measure(given, preset) if (row.metric, row.bins) == (name, bins)]
+        assert row.noise_floor == pytest.approx(np.mean(values), rel=0.08), (preset, name, bins)
+
+
+def test_peers_whose_error_is_not_one_of_the_top_label_have_no_noise_floor():
+    probs = np.array([[0.7, 0.3], [0.1, 0.9], [0.6, 0.4]])
+    given = Predictions(np.log(probs), np.array([0, 1, 1]), ("a", "b"))
+    floors = {
+        (preset, row.metric): row.noise_floor
+        for preset in ("netcal", "torchmetrics", "focal_calibration")
+        for row in measure(given, preset)
+    }
+    assert floors["netcal", "ece"] is None, "with two labels it bins P(class 1)"
+    assert floors["torchmetrics", "binary_ece"] is None
+    assert floors["focal_calibration", "classwise_ece"] is None
+    assert floors["torchmetrics", "ece"] > 0
