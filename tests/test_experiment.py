@@ -189,7 +189,8 @@ def test_other_images_under_the_same_names_are_another_run(tmp_path):
     moved = own.rename(tmp_path / "moved")
     own = moved
     assert name() == first
-    (own / "cat" / "0.png").write_bytes((own / "dog" / "0.png").read_bytes())
+    for path in (own / "cat").iterdir():
+        path.write_bytes((own / "dog" / path.name).read_bytes())
     assert name() != first
 
 

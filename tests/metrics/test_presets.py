@@ -8,6 +8,7 @@ import pytest
 
 from promptcal.metrics import PRESETS, measure, peers
 from promptcal.metrics.contract import Scored, score
+from promptcal.metrics.noise import REPLICATES, calibrated_outcomes
 from promptcal.types import Predictions
 
 HARDWARE_TIES = {"edges15_top1", "edges16_exact_binary_fractions", "ties_three_levels"}
@@ -132,26 +133,29 @@ def measure_ece(scored: Scored) -> float:
     return float(np.abs(scored.confidence - 1.0).sum() / len(scored))
 
 
-def test_the_noise_floor_of_a_peer_is_its_mean_over_labels_of_a_calibrated_model():
-    generator, repeats = np.random.default_rng(0), 200
+@pytest.mark.parametrize(("tied", "expected"), [(True, 28), (False, 29)])
+def test_the_noise_floor_of_a_peer_is_its_mean_over_labels_of_a_calibrated_model(tied, expected):
+    generator, names = np.random.default_rng(0), tuple("abcd")
     probs = generator.dirichlet(np.full(4, 0.5), 300)
-    probs[:20] = np.eye(4)[generator.integers(4, size=20)]  # confidences of exactly 1
-    probs[20:40] = probs[40:60]  # ties
-    probs = np.where(probs.max(axis=1, keepdims=True) < 0.35, probs[[0]], probs)
-    top, confidence = probs.argmax(axis=1), probs.max(axis=1)
-    found: dict[tuple[str, str, int], list[float]] = {}
-    for _ in range(repeats):
-        labels = np.where(generator.random(300) < confidence, top, (top + 1) % 4)
-        simulated = score(Predictions(np.zeros(probs.shape), labels, tuple("abcd"), probabilities=probs))
-        for preset, metrics in PRESETS.items():
-            for metric in metrics:
-                if preset != "guo15" and metric.floor(simulated) is not None:
-                    found.setdefault((preset, metric.name, metric.bins), []).append(metric.value(simulated))
-    assert len(found) >= 27
-    for (preset, name, bins), values in found.items():
-        given = Predictions(np.zeros(probs.shape), top, tuple("abcd"), probabilities=probs)
-        (row,) = [row for row in measure(given, preset) if (row.metric, row.bins) == (name, bins)]
-        assert row.noise_floor == pytest.approx(np.mean(values), rel=0.08), (preset, name, bins)
+    if tied:
+        probs[:90] = np.eye(4)[generator.integers(4, size=90)]  # confidences of exactly 1
+        probs[90:110] = probs[110:130]
+    probs = probs[np.argsort(probs.max(axis=1))]  # so that the outcomes below are those of the noise floor itself
+    top = probs.argmax(axis=1)
+    given = Predictions(np.zeros(probs.shape), top, names, probabilities=probs)
+    floors = {
+        metric: row.noise_floor
+        for preset, metrics in PRESETS.items()
+        for metric, row in zip(metrics, measure(given, preset), strict=True)
+        if preset != "guo15" and metric.binned is None and row.noise_floor is not None
+    }
+    assert len(floors) == expected
+    values = []
+    for outcome in np.concatenate(list(calibrated_outcomes(score(given).confidence, REPLICATES))):
+        simulated = score(given.replace(labels=np.where(outcome == 1.0, top, (top + 1) % 4)))
+        values.append([metric.value(simulated) for metric in floors])
+    for (metric, floor), mean in zip(floors.items(), np.mean(values, axis=0), strict=True):
+        assert floor == pytest.approx(mean, rel=1e-5), (metric.name, metric.bins)
 
 
 def test_peers_whose_error_is_not_one_of_the_top_label_have_no_noise_floor():
