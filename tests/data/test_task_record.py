@@ -34,9 +34,10 @@ def test_the_digest_follows_everything_that_decides_numbers(toy_task, change):
 
 
 def test_the_digest_stays_where_data_moves_or_the_task_is_renamed(toy, toy_card, toy_task):
+    before = task_digest(toy_task)
+    assert task_digest(toy_task.replace(name="other")) == before
     moved = shutil.move(toy, toy.parent / "elsewhere")
-    assert task_digest(load_task(toy_card | {"path": str(moved)})) == task_digest(toy_task)
-    assert task_digest(toy_task.replace(name="other")) == task_digest(toy_task)
+    assert task_digest(load_task(toy_card | {"path": str(moved)})) == before
 
 
 def test_an_edited_split_file_changes_the_draw(toy, toy_card, toy_task):
