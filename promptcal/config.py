@@ -27,10 +27,10 @@ from promptcal.errors import ConfigError, unknown
 
 Registered = TypeVar("Registered", bound=Callable[..., Any])
 
-INJECTED = frozenset({"clip", "classes", "generator", "root"})
+INJECTED = frozenset({"clip", "classes", "generator", "root", "width"})
 """Parameters that the program hands over; they never appear in a configuration."""
 
-PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training")
+PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training", "models.temperature")
 TRUSTED = ["promptcal."]
 """Prefixes of the targets ``build`` accepts; the packages of declared plug-ins are added."""
 
@@ -56,7 +56,7 @@ def discover() -> None:
     """Import every module that may register something: our own folders and the ``promptcal.plugins`` entry points."""
     for package_name in PLUGIN_PACKAGES:
         package = importlib.import_module(f"promptcal.{package_name}")
-        for module in pkgutil.iter_modules(package.__path__):
+        for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
             importlib.import_module(f"promptcal.{package_name}.{module.name}")
     for entry_point in entry_points(group="promptcal.plugins"):
         TRUSTED.append(f"{entry_point.module.split('.')[0]}.")
