@@ -27,7 +27,7 @@ from promptcal.errors import ConfigError, unknown
 
 Registered = TypeVar("Registered", bound=Callable[..., Any])
 
-INJECTED = frozenset({"clip", "classes", "generator", "root", "width"})
+INJECTED = frozenset({"clip", "classes", "classifier", "generator", "reference", "root", "width"})
 """Parameters that the program hands over; they never appear in a configuration."""
 
 PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training", "models.temperature")
@@ -92,7 +92,7 @@ def options(group: str) -> list[str]:
 def groups() -> list[str]:
     """The groups one can choose from on the command line."""
     folders = {path.name for path in asset_path("configs").iterdir() if path.is_dir() and path.name != "experiment"}
-    return sorted(folders | {"dataset", "learner"})
+    return sorted(folders | {"averaging", "dataset", "gradient_rule", "learner"})
 
 
 def compose(overrides: Sequence[str] = ()) -> DictConfig:

@@ -4,91 +4,35 @@ card → Task → few-shot draw → base/novel halves → bound classifier → l
      → Predictions (val, base, novel) → calibrators → metric rows
 """
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from promptcal.calibrators import CalibrationWarning, build_calibrator, fit_for, no_validation
+from promptcal.calibrators import CalibrationWarning
 from promptcal.config import build
 from promptcal.console import progress
-from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest, task_record
-from promptcal.data.features import FeatureCache
-from promptcal.data.protocols import Splits
+from promptcal.data import task_record
 from promptcal.errors import ConfigError, DataError
+from promptcal.evaluation import measure_all, remarks
 from promptcal.learners.contract import Learner
 from promptcal.loggers.contract import About, log_epoch, log_metrics, open_loggers
 from promptcal.losses.contract import check_terms
-from promptcal.metrics import accuracy, ece, measure
+from promptcal.metrics import accuracy, ece, nll
 from promptcal.models.classifier import BoundClassifier, Classifier
-from promptcal.models.clip import FrozenClip
-from promptcal.run import LOGS, RunFolder, identity, made_with, method_label
+from promptcal.preparation import Prepared, cache_of, prepare, reference_of
+from promptcal.run import LOGS, RunFolder, made_with, method_label
 from promptcal.storage import save_predictions, save_tensors, write_json, write_jsonl
 from promptcal.training.images import ImageSide
-from promptcal.training.loop import fit
+from promptcal.training.loop import Recipe, fit
+from promptcal.training.memory import peak_memory_mb
 from promptcal.training.predict import predict
 from promptcal.training.state import TrainingState, read_state, write_state
-from promptcal.types import Predictions
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A run before any work: its configuration, data, model and folder."""
-
-    config: DictConfig
-    card: Card
-    splits: Splits
-    clip: FrozenClip
-    weights: str
-    folder: RunFolder
-
-
-def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) -> Prepared:
-    """Read the data, draw the shots, look for the images, load the model and find the run's folder."""
-    calibrators = {name: build_calibrator(name) for name in config.calibrators}  # a typo is told before training
-    card = read_card(config.dataset)
-    task = load_task(card, config.data.root)
-    for warning in size_warnings(card, task):
-        say(warning)
-    if config.data.missing == "skip":
-        task = check_images(task, missing="skip")
-    splits: Splits = build(
-        config.protocol,
-        task=task,
-        shots=config.shots,
-        seed=config.seed,
-        split_seed=config.split_seed,
-        calibration_split=config.calibration.split,
-    )
-    for name, calibrator in calibrators.items():
-        if calibrator.learns_from == "rows" and not splits.train.val:
-            raise no_validation(name)
-    for used in (splits.train, *splits.targets.values()):
-        check_images(used, missing=config.data.missing)
-    clip, weights = frozen_clip(json.dumps(OmegaConf.to_container(config.model), sort_keys=True), device_of(config))
-    distinct = {id(used): used for used in (splits.train, *splits.targets.values())}
-    digest = "".join(task_digest(used) for used in distinct.values())
-    name = identity(config, digest, weights)
-    folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
-    return Prepared(config, card, splits, clip, weights, folder)
-
-
-@lru_cache(maxsize=1)
-def frozen_clip(model: str, device: torch.device) -> tuple[FrozenClip, str]:
-    """The frozen model of a node of the configuration, as JSON, and the digest of its weights.
-
-    The last one is kept: the runs of a sweep that follow one another mostly share it, and nothing changes it.
-    """
-    clip: FrozenClip = build(json.loads(model))
-    clip.to(device)
-    return clip, clip.weights_digest()
+from promptcal.types import Predictions, Sample
 
 
 def run(
@@ -132,21 +76,43 @@ def complete(prepared: Prepared, *, again: bool, wait: bool, quiet: bool, say: C
         return True
 
 
-def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[str], None]) -> None:
-    """Train, predict, calibrate, measure and write a run that this process has claimed."""
-    config, folder, splits, clip = prepared.config, prepared.folder, prepared.splits, prepared.clip
-    folder.begin(fresh=fresh)
-    started = time.perf_counter()
+@dataclass(frozen=True)
+class Assembled:
+    """The parts of a run, put together.
 
+    Attributes:
+        base: the classifier bound to the training classes.
+        targets: the classifier bound to the classes of each target.
+        images: the way the images take.
+    """
+
+    base: BoundClassifier
+    targets: Mapping[str, BoundClassifier]
+    images: ImageSide
+
+    @property
+    def learner(self) -> Learner:
+        """What is learned."""
+        return self.base.learner
+
+
+def assemble(prepared: Prepared, *, quiet: bool) -> Assembled:
+    """Build the learner and bind the classifier to the classes of the training and of every target."""
+    config, splits, clip = prepared.config, prepared.splits, prepared.clip
     if config.system.threads:
         torch.set_num_threads(int(config.system.threads))
-    generator = torch.Generator().manual_seed(int(config.seed))
-    learner: Learner = build(config.learner, clip=clip, classes=splits.train.classes, generator=generator)
+    reference = reference_of(config)
+    learner: Learner = build(
+        config.learner,
+        clip=clip,
+        classes=splits.train.classes,
+        reference=reference,
+        generator=torch.Generator().manual_seed(int(config.seed)),
+    )
     learner.to(clip.device)
-    classifier = Classifier(clip, learner, config.text_pass, float(config.system.memory_gb))
+    classifier = Classifier(clip, learner, config.text_pass, float(config.system.memory_gb), reference)
     targets = {name: classifier.bind(target.classes) for name, target in splits.targets.items()}
-    base = classifier.bind(splits.train.classes)
-    work = ImageSide(
+    images = ImageSide(
         clip=clip,
         images=splits.train.images,
         augment=prepared.card.augment,
@@ -155,55 +121,86 @@ def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[st
         prompted=learner.prompts_image,
         quiet=quiet,
     )
+    return Assembled(classifier.bind(splits.train.classes), targets, images)
 
-    made = made_with(str(clip.device))
-    resume = unfinished(folder, learner, made, say)
+
+def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[str], None]) -> None:
+    """Train and write a run that this process has claimed."""
+    folder = prepared.folder
+    folder.begin(fresh=fresh)
+    started = time.perf_counter()
+    work = assemble(prepared, quiet=quiet)
+    made = made_with(str(prepared.clip.device))
+    resume = unfinished(folder, work.learner, made, say)
     before = resume.seconds if resume else 0.0
-    with open_loggers(config.system.log, about_run(prepared)) as loggers:
+    with open_loggers(prepared.config.system.log, about_run(prepared)) as loggers:
 
-        def kept(state: TrainingState) -> None:
+        def keep(state: TrainingState) -> None:
             write_state(folder.state, state, made)
             log_epoch(loggers, state.history[-1])
 
-        history = train(base, work, splits, config, targets=targets, resume=resume, keep=kept, quiet=quiet, say=say)
+        history = train(prepared, work, resume=resume, keep=keep, quiet=quiet, say=say)
         trained = time.perf_counter()
-        everything = predict_all(base, work, splits, targets, config)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", CalibrationWarning)
-            rows = measure_all(everything, config)
+        rows = conclude(
+            prepared,
+            work,
+            history,
+            say=say,
+            info={
+                "train_seconds": lambda: round(before + trained - started, 3),
+                "seconds": lambda: round(before + time.perf_counter() - started, 3),
+                "peak_memory_mb": lambda: peak_memory_mb(prepared.clip.device),
+                "resumed_after_epoch": lambda: len(resume.history) if resume else None,
+            },
+        )
         log_metrics(loggers, rows, len(history) or 1)
+    folder.finish()
+
+
+def conclude(
+    prepared: Prepared,
+    work: Assembled,
+    history: list[dict[str, Any]],
+    *,
+    say: Callable[[str], None],
+    info: Mapping[str, Callable[[], Any]],
+) -> list[dict[str, Any]]:
+    """Predict, calibrate, measure and write a run whose learned tensors are there; returns its metric rows.
+
+    Args:
+        prepared: the run; its working folder is filled, not finished.
+        work: its parts, with the learned tensors in place.
+        history: a row for each epoch.
+        say: told the run's notes.
+        info: what ``run.json`` says of this run in particular, each asked for at the end.
+    """
+    config, folder, splits = prepared.config, prepared.folder, prepared.splits
+    everything = predict_all(prepared, work)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        rows = measure_all(everything, config)
     notes = [*remarks(config), *dict.fromkeys(str(warning.message) for warning in caught)]
     for note in notes:
         say(f"{method_label(config)}: {note}")
 
     folder.write_config(config)
-    state = {name: tensor.detach().cpu().numpy() for name, tensor in learner.state_dict().items()}
+    state = {name: tensor.detach().cpu().numpy() for name, tensor in work.learner.state_dict().items()}
     save_tensors(folder.partial / "learner.safetensors", state, {"learner": config.learner["_target_"]})
     for name, predictions in everything.items():
         save_predictions(folder.partial / "predictions" / f"{name}.safetensors", predictions)
     write_jsonl(folder.partial / "history.jsonl", history)
     write_jsonl(folder.partial / "metrics.jsonl", rows)
-    targets_record = {name: task_record(target) for name, target in splits.targets.items()}
-    write_json(folder.partial / "task.json", {"train": task_record(splits.train), "targets": targets_record})
+    targets = {name: task_record(target) for name, target in splits.targets.items()}
+    write_json(folder.partial / "task.json", {"train": task_record(splits.train), "targets": targets})
     folder.write_info(
-        device=str(clip.device),
+        device=str(prepared.clip.device),
         weights=prepared.weights,
-        learned_parameters=learner.n_parameters(),
-        logit_scale=clip.logit_scale,
-        train_seconds=round(before + trained - started, 3),
+        learned_parameters=work.learner.n_parameters(),
+        logit_scale=prepared.clip.logit_scale,
         notes=notes,
-        seconds=round(before + time.perf_counter() - started, 3),
-        resumed_after_epoch=len(resume.history) if resume else None,
+        **{name: ask() for name, ask in info.items()},
     )
-    folder.finish()
-
-
-def remarks(config: DictConfig) -> list[str]:
-    """What a reader of the report must know of how this configuration trains."""
-    margin = any(node["_target_"].endswith(".MarginMeanVariance") for node in config.losses.values())
-    if margin and config.training.batch_size == 1:
-        return ["batches of 1 have no margin variance: the margin term is its mean alone."]
-    return []
+    return rows
 
 
 def unfinished(
@@ -222,20 +219,28 @@ def unfinished(
 
 
 def train(
-    base: BoundClassifier,
-    work: ImageSide,
-    splits: Splits,
-    config: DictConfig,
+    prepared: Prepared,
+    work: Assembled,
     *,
-    targets: Mapping[str, BoundClassifier],
     resume: TrainingState | None = None,
     keep: Callable[[TrainingState], None] = lambda state: None,
     quiet: bool,
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """Train the learner on the base half; a learner without learned tensors is left as it is."""
-    learner, task = base.learner, splits.train
-    terms = {name: build(node) for name, node in config.losses.items()}
+    """Train the learner on the training classes; a learner without learned tensors is left as it is."""
+    config, splits, base = prepared.config, prepared.splits, work.base
+    learner, task = work.learner, splits.train
+    terms = {
+        name: build(
+            node,
+            clip=base.clip,
+            classes=base.classes,
+            classifier=base.classifier,
+            generator=torch.Generator().manual_seed(int(config.seed)),
+        )
+        for name, node in config.losses.items()
+        if node
+    }
     if learner.n_parameters() == 0:
         if terms:
             raise ConfigError(
@@ -244,14 +249,16 @@ def train(
             )
         return []
     check_terms(terms, learns_text=learner.learns_text, n_classes=len(base.classes))
-    settings = build(config.training)
-    features = build(config.features)
-    batches = work.batches(task, settings, features, int(config.seed))
-    total = batches.steps * settings.epochs
+    recipe = Recipe(terms, build(config.gradient_rule), build(config.averaging), config.precision)
+    if recipe.averaging.reads_validation and not task.val:
+        raise ConfigError(f"averaging={config.choices.averaging} needs base validation images, and there are none.")
+    settings, features = build(config.training), build(config.features)
+    batches = work.images.batches(task, settings, features, int(config.seed))
+    total = -(-batches.steps // settings.accumulate) * settings.epochs
     say(
         f"{method_label(config)} on {task.name}: {len(base.classes)} classes, {len(task.train)} images, batches of "
-        f"{settings.batch_size}, {batches.steps} steps an epoch, {total} in all; "
-        f"{work.describe(features, settings.epochs)}; logit scale {base.clip.logit_scale:.1f}"
+        f"{settings.batch_size}, {total // settings.epochs} steps an epoch, {total} in all; "
+        f"{work.images.describe(features, settings.epochs)}; logit scale {base.clip.logit_scale:.1f}"
     )
     if total < 50:
         say(
@@ -263,56 +270,35 @@ def train(
 
     def on_epoch(row: dict[str, Any]) -> None:
         every = settings.evaluate_every
+        watched: dict[str, tuple[BoundClassifier, tuple[Sample, ...]]] = {}
+        if recipe.averaging.reads_validation:
+            watched["val"] = (base, task.val)
         if every and (row["epoch"] % every == 0 or row["epoch"] == settings.epochs):
-            learner.eval()
-            for name, bound in targets.items():
-                test = splits.targets[name].test
-                seen = predict(bound, work.test_batches(test), test, split=name, precision=config.precision)
-                probs = seen.probs()
-                row |= {f"{name}_accuracy": accuracy(probs, seen.labels), f"{name}_ece": ece(probs, seen.labels)}
-            learner.train()
+            watched |= {name: (bound, splits.targets[name].test) for name, bound in work.targets.items()}
+        learner.eval()
+        for name, (bound, samples) in watched.items():
+            seen = predict(bound, work.images.test_batches(samples), samples, split=name, precision=config.precision)
+            probs = seen.probs()
+            row |= {
+                f"{name}_accuracy": accuracy(probs, seen.labels),
+                f"{name}_ece": ece(probs, seen.labels),
+                f"{name}_nll": nll(probs, seen.labels),
+            }
+        learner.train()
         next(bar, None)
 
-    return fit(base, batches, terms, settings, precision=config.precision, on_epoch=on_epoch, resume=resume, keep=keep)
+    return fit(base, batches, recipe, settings, on_epoch=on_epoch, resume=resume, keep=keep)
 
 
-def predict_all(
-    base: BoundClassifier,
-    work: ImageSide,
-    splits: Splits,
-    targets: Mapping[str, BoundClassifier],
-    config: DictConfig,
-) -> dict[str, Predictions]:
+def predict_all(prepared: Prepared, work: Assembled) -> dict[str, Predictions]:
     """Predictions of the base validation images and of every target's test images."""
-    found = {}
-    if splits.train.val:
-        val = splits.train.val
-        found["val"] = predict(base, work.test_batches(val), val, split="val", precision=config.precision)
-    for name, bound in targets.items():
-        test = splits.targets[name].test
-        found[name] = predict(bound, work.test_batches(test), test, split=name, precision=config.precision)
-    return found
-
-
-def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> list[dict[str, Any]]:
-    """Metric rows of every calibrator on every target; calibrators are fitted on base validation alone."""
-    rows = []
-    for name in config.calibrators:
-        calibrator = fit_for(name, everything)
-        for split, predictions in everything.items():
-            if split == "val":
-                continue
-            for measurement in measure(calibrator.transform(predictions)):
-                rows.append({"calibrator": name, "split": split, **measurement.row()})
-    about = {
-        "dataset": config.choices.dataset,
-        "method": method_label(config),
-        "model": config.choices.model,
-        "seed": config.seed,
-        "split_seed": config.split_seed,
-        "shots": config.shots,
+    splits, precision = prepared.splits, prepared.config.precision
+    wanted = {"val": (work.base, splits.train.val)} if splits.train.val else {}
+    wanted |= {name: (bound, splits.targets[name].test) for name, bound in work.targets.items()}
+    return {
+        name: predict(bound, work.images.test_batches(samples), samples, split=name, precision=precision)
+        for name, (bound, samples) in wanted.items()
     }
-    return [{**about, **row} for row in rows]
 
 
 def about_run(prepared: Prepared) -> About:
@@ -320,23 +306,3 @@ def about_run(prepared: Prepared) -> About:
     name = "/".join(prepared.folder.path.parts[-3:])
     settings: Any = OmegaConf.to_container(prepared.config, resolve=True)
     return About(name, settings, prepared.folder.partial / LOGS)
-
-
-def cache_of(config: DictConfig, name: str) -> FeatureCache | None:
-    """The feature cache on disk, where one is wanted, as the runs of one data set share it."""
-    if not config.system.cache:
-        return None
-    return FeatureCache(Path(config.system.cache), int(config.system.cache_gb * 2**30), name)
-
-
-def device_of(config: DictConfig) -> torch.device:
-    """The device to work on: one, whatever else is visible."""
-    wanted = str(config.system.device)
-    if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if wanted.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("system.device=cuda was asked for, but torch sees no GPU; use system.device=cpu or auto.")
-    try:
-        return torch.device(wanted)
-    except RuntimeError as error:
-        raise ConfigError(f"unknown device '{wanted}'; use auto, cpu or cuda.") from error

@@ -76,12 +76,13 @@ def work(job: Job, say: Callable[[str], None] | None = None) -> Outcome:
         os.chdir(job.folder)
         from omegaconf import DictConfig  # not at the top: a worker sets its number of threads first
 
-        from promptcal import experiment
         from promptcal.config import discover
+        from promptcal.experiment import complete
+        from promptcal.preparation import prepare
 
         discover()
-        prepared = experiment.prepare(DictConfig(dict(job.config)), tell)
-        done_here = experiment.complete(prepared, again=job.again, wait=job.wait, quiet=job.quiet, say=tell)
+        prepared = prepare(DictConfig(dict(job.config)), tell)
+        done_here = complete(prepared, again=job.again, wait=job.wait, quiet=job.quiet, say=tell)
         return outcome(path=str(prepared.folder.path), found=not done_here)
     except RunBusy:
         return outcome(busy=True)

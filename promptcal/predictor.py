@@ -15,10 +15,10 @@ from promptcal.data.class_names import normalise_class_names
 from promptcal.data.sources import FolderImages
 from promptcal.data.views import centre_view
 from promptcal.errors import ConfigError, DataError
-from promptcal.experiment import device_of
 from promptcal.learners.contract import Learner
 from promptcal.models.classifier import BoundClassifier, Classifier
 from promptcal.models.clip import FrozenClip
+from promptcal.preparation import device_of, reference_of
 from promptcal.run import RunFolder, find_runs
 from promptcal.training.predict import predict
 from promptcal.types import Batch, ClassNames, Predictions, Sample
@@ -105,10 +105,13 @@ def load(
         raise ConfigError(f"the run has no classes '{split}'; it has {', '.join(targets)}.")
     names = normalise_class_names(list(classes)) if classes else tuple(targets[split])
     trained = ClassNames(tuple(folder.task["train"]["classes"]), tuple(config.dataset.templates))
-    learner: Learner = build(config.learner, clip=clip, classes=trained, generator=torch.Generator())
+    reference = reference_of(config)
+    learner: Learner = build(
+        config.learner, clip=clip, classes=trained, reference=reference, generator=torch.Generator()
+    )
     learner.load_state_dict(folder.learner_state())
     learner.to(clip.device).eval()
-    bound = Classifier(clip, learner, config.text_pass, float(config.system.memory_gb)).bind(
+    bound = Classifier(clip, learner, config.text_pass, float(config.system.memory_gb), reference).bind(
         ClassNames(names, trained.templates)
     )
     wanted = calibrator or next((name for name in config.calibrators if name != "none"), "none")

@@ -88,6 +88,7 @@ class Prompts:
         image_deep: {block index: tokens like ``image``}; before that block they replace the appended positions.
         position: where the class name stands: ``end`` (context first), ``middle`` or ``front`` (name first).
         tail: the fixed words that carry the name, e.g. ``{}.`` (CoOp) or ``of a {}.`` (MaPLe).
+        beside: further text prompts of the same classes, at another position say; they follow on the axis P.
     """
 
     text: Float[Tensor, "B P C n d"] | None = None
@@ -96,6 +97,7 @@ class Prompts:
     image_deep: Mapping[int, Tensor] = field(default_factory=dict)
     position: str = "end"
     tail: str = "{}."
+    beside: "tuple[Prompts, ...]" = ()
 
     def images(self, start: int, stop: int) -> "Prompts":
         """The prompts of some images of the batch; what all images share stays as it is."""
@@ -109,6 +111,7 @@ class Prompts:
             text_deep={index: part(tokens) for index, tokens in self.text_deep.items()},
             image=None if self.image is None else part(self.image),
             image_deep={index: part(tokens) for index, tokens in self.image_deep.items()},
+            beside=tuple(prompts.images(start, stop) for prompts in self.beside),
         )
 
 
@@ -148,20 +151,52 @@ class ClassMoments:
 class Outputs:
     """One batch through a bound classifier, in torch, float32 or wider.
 
-    ``logits`` = exp(logit_scale)·cosine, never divided. ``temperature`` [b] is the instance temperature or None.
-    ``text_features`` is [C, D], or [b, C, D] where the prompts depend on the image. Features are L2-normalised.
+    Features are L2-normalised. A model without a text side leaves the text fields None; ask by ``require``.
+
+    Attributes:
+        logits: exp(logit_scale)·cosine, never divided.
+        image_features: tuned image features.
+        logit_scale: exp of the model's logit scale; 1 for a model without one.
+        learns_text: the text features depend on learned tensors.
+        text_features: tuned text features [C, D], or [b, C, D] where the prompts depend on the image. The mean over
+            several prompts is normalised again, except where the learner says that it is not.
+        zero_shot_text_features: the frozen ones, of the data set's templates.
+        temperature: the instance temperature, or None.
+        zero_shot_image_features: the frozen ones (needs ``zero_shot_logits``).
+        logit_bias: the bias of sigmoid-trained models.
+        zero_shot_moments: the moments of ``zero_shot_text_features``.
+        reference_text_features: frozen texts of the recipe's own templates, which its terms keep near; the zero-shot
+            ones where the recipe names none.
+        prompt_features: text features of each prompt [P, C, D], where prompts do not depend on the image.
+        nameless_features: features of the prompts without a class name (needs ``nameless_features``).
     """
 
     logits: Float[Tensor, "b C"]
     image_features: Float[Tensor, "b D"]
-    text_features: Float[Tensor, "... C D"]
-    zero_shot_text_features: Float[Tensor, "C D"]
     logit_scale: float
     learns_text: bool
+    text_features: Float[Tensor, "... C D"] | None = None
+    zero_shot_text_features: Float[Tensor, "C D"] | None = None
     temperature: Float[Tensor, " b"] | None = None
     zero_shot_image_features: Float[Tensor, "b D"] | None = None
     logit_bias: float = 0.0
     zero_shot_moments: ClassMoments | None = None
+    reference_text_features: Float[Tensor, "C D"] | None = None
+    prompt_features: Float[Tensor, "P C D"] | None = None
+    nameless_features: Float[Tensor, "P D"] | None = None
+
+    def require(self, name: str) -> Tensor:
+        """An optional tensor by name.
+
+        Raises:
+            MissingField: these outputs do not carry it.
+        """
+        value: Tensor | None = getattr(self, name)
+        if value is None:
+            raise MissingField(
+                f"these outputs carry no '{name}': the model has none, or no term declares that it needs it."
+            )
+        return value
 
     @property
     def calibrated_logits(self) -> Float[Tensor, "b C"]:
@@ -171,10 +206,18 @@ class Outputs:
     @property
     def zero_shot_logits(self) -> Float[Tensor, "b C"]:
         """The frozen model's logits of the same images and classes, times the logit scale, without gradient."""
+        return self._frozen_logits(self.require("zero_shot_text_features"))
+
+    @property
+    def reference_logits(self) -> Float[Tensor, "b C"]:
+        """The frozen model's logits with the texts of ``reference_text_features``, times the logit scale."""
+        reference = self.reference_text_features
+        return self.zero_shot_logits if reference is None else self._frozen_logits(reference)
+
+    def _frozen_logits(self, text: Float[Tensor, "C D"]) -> Float[Tensor, "b C"]:
         if self.zero_shot_image_features is None:
             raise MissingField("these outputs carry no zero-shot image features; declare needs={'zero_shot_logits'}.")
-        cosine = self.zero_shot_image_features @ self.zero_shot_text_features.T
-        return self.logit_scale * cosine + self.logit_bias
+        return self.logit_scale * (self.zero_shot_image_features @ text.T) + self.logit_bias
 
 
 @dataclass(frozen=True)

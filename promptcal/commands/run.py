@@ -147,7 +147,7 @@ def dry(configs: "Sequence[DictConfig]", at_once: int) -> int:
     from promptcal.console import say
     from promptcal.costs import estimate, measured
     from promptcal.errors import PromptcalError
-    from promptcal.experiment import prepare
+    from promptcal.preparation import prepare
     from promptcal.sweep import duration, label
 
     done, ahead, broken = 0, [], 0

@@ -55,8 +55,11 @@ class CoCoOp(Learner):
             }
         )
 
-    def forward(self, image_features: Float[Tensor, "b D"] | None) -> Prompts:
+    def forward(
+        self, image_features: Float[Tensor, "b D"] | None, class_features: Float[Tensor, "C D"] | None = None
+    ) -> Prompts:
         """The contexts of the images of a batch [b, 1, 1, n, d]."""
+        del class_features
         if image_features is None:
             raise ValueError("CoCoOp reads image features and was given none.")
         shift = self.meta_net["linear2"](relu(self.meta_net["linear1"](image_features)))

@@ -1,13 +1,14 @@
-"""What every learner offers: prompts for a frozen CLIP, and the truth about itself."""
+"""What every learner offers: prompts for a frozen CLIP, changes of its features, and the truth about itself."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from promptcal.errors import ConfigError
 from promptcal.types import Prompts
 
 
 class Learner(nn.Module):
-    """One way to make prompts; a subclass overrides ``forward`` and says what it does.
+    """One way to make prompts; a subclass overrides ``forward`` or a hook and says what it does.
 
     The ``state_dict()`` of a learner is its checkpoint: learned tensors only, never class names.
 
@@ -15,20 +16,52 @@ class Learner(nn.Module):
         learns_text: the text features depend on learned tensors.
         prompts_image: the image tower must run with prompts, so image features cannot be cached.
         reads_image: ``forward`` reads the frozen, normalised image features.
+        reads_classes: ``forward`` reads the frozen, normalised text features of the bound classes.
         per_image: the text prompts differ from image to image.
+        normalises_mean: the mean of the unit features of several prompts is normalised again.
+        templates: texts of its own where it learns no text tokens; empty = the data set's.
         tied_classes: the class names a learner with tensors per class was made for, or None.
     """
 
     learns_text = False
     prompts_image = False
     reads_image = False
+    reads_classes = False
     per_image = False
+    normalises_mean = True
+    templates: tuple[str, ...] = ()
     tied_classes: tuple[str, ...] | None = None
 
-    def forward(self, image_features: Float[Tensor, "b D"] | None) -> Prompts:
-        """The prompts of this step; ``image_features`` are frozen and L2-normalised."""
-        del image_features
+    def forward(
+        self, image_features: Float[Tensor, "b D"] | None, class_features: Float[Tensor, "C D"] | None = None
+    ) -> Prompts:
+        """The prompts of this step.
+
+        Args:
+            image_features: frozen and L2-normalised.
+            class_features: the frozen, L2-normalised texts the recipe refers to; None unless ``reads_classes``.
+        """
+        del image_features, class_features
         return Prompts()
+
+    def adapt_image(self, features: Float[Tensor, "b D"]) -> Float[Tensor, "b D"]:
+        """The image features to classify, before normalisation, from those of the (prompted) image tower."""
+        return features
+
+    def adapt_text(self, features: Float[Tensor, "C D"]) -> Float[Tensor, "C D"]:
+        """The class features, before normalisation, from the mean of the raw frozen ones over the templates.
+
+        Asked where ``learns_text`` holds and the prompts have no text.
+        """
+        return features
+
+    def nameless(self) -> Prompts:
+        """The prompts whose features without any class name a loss term looks at.
+
+        Raises:
+            ConfigError: a learner without such prompts.
+        """
+        raise ConfigError(f"{type(self).__name__} has no prompts without class names, which a loss term asks for.")
 
     def n_parameters(self) -> int:
         """How many numbers are learned."""

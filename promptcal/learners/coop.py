@@ -62,9 +62,11 @@ class CoOp(Learner):
         self.context = nn.Parameter(context)
         self.position, self.tail = position, tail
 
-    def forward(self, image_features: Float[Tensor, "b D"] | None) -> Prompts:
+    def forward(
+        self, image_features: Float[Tensor, "b D"] | None, class_features: Float[Tensor, "C D"] | None = None
+    ) -> Prompts:
         """The same context for every image."""
-        del image_features
+        del image_features, class_features
         context = self.context if self.context.ndim == 3 else self.context[None]
         return Prompts(text=context[None, None], position=self.position, tail=self.tail)
 

@@ -82,9 +82,11 @@ class MaPLe(Learner):
             )
         return context, " ".join([*words[n_context:], "{}."])
 
-    def forward(self, image_features: Float[Tensor, "b D"] | None) -> Prompts:
+    def forward(
+        self, image_features: Float[Tensor, "b D"] | None, class_features: Float[Tensor, "C D"] | None = None
+    ) -> Prompts:
         """The same prompts for every image."""
-        del image_features
+        del image_features, class_features
         return Prompts(
             text=self.context[None, None, None],
             text_deep={i: tokens[None, None, None] for i, tokens in enumerate(self.deep_text, start=1)},

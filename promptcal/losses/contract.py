@@ -1,9 +1,8 @@
-"""What every loss term offers, and the weighted sum of several."""
+"""What every loss term offers, and which terms go together."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -47,8 +46,3 @@ def check_terms(terms: Mapping[str, LossTerm], *, learns_text: bool, n_classes: 
             raise ConfigError(
                 f"the term '{name}' acts on learned text features, but this learner learns no text; leave it out."
             )
-
-
-def weighted_sum(values: Mapping[str, Float[Tensor, ""]], terms: Mapping[str, LossTerm]) -> Float[Tensor, ""]:
-    """The sum of weight × value over the terms."""
-    return torch.stack([terms[name].weight * value for name, value in values.items()]).sum()

@@ -23,8 +23,8 @@ class Knowledge:
 
     References:
         Yao, Zhang, Xu, "Visual-Language Prompt Tuning with Knowledge-guided Context Optimization", CVPR 2023,
-        arXiv 2303.13283. The frozen texts use the templates of the data card; the released code takes "a photo of a {},
-        a type of texture." for DTD, where CoOp's card has "{} texture.".
+        arXiv 2303.13283. The frozen texts T⁰ are those the recipe refers to (its key ``reference``), else those of the
+        data card.
     """
 
     weight: float = 8.0
@@ -35,5 +35,7 @@ class Knowledge:
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value for the current class list; the labels are not read."""
         del labels
-        cosine = (wide(outputs.text_features) * wide(outputs.zero_shot_text_features)).sum(dim=-1)
+        reference = outputs.reference_text_features
+        reference = outputs.require("zero_shot_text_features") if reference is None else reference
+        cosine = (wide(outputs.require("text_features")) * wide(reference)).sum(dim=-1)
         return 1 - cosine.mean()

@@ -44,8 +44,8 @@ class TextMoments:
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value for the current class list; the labels are not read."""
         del labels
-        tuned = ClassMoments.of(wide(outputs.text_features))
-        frozen = outputs.zero_shot_moments or ClassMoments.of(wide(outputs.zero_shot_text_features))
+        tuned = ClassMoments.of(wide(outputs.require("text_features")))
+        frozen = outputs.zero_shot_moments or ClassMoments.of(wide(outputs.require("zero_shot_text_features")))
         if frozen.centred.shape[0] < 2:
             raise ConfigError("text moments need at least two classes: the covariance of one is zero.")
         mean = (tuned.mean - frozen.mean).square().sum(dim=-1)

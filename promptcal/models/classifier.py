@@ -10,13 +10,36 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from promptcal.errors import ConfigError, DataError
+from promptcal.errors import ConfigError, DataError, unknown
 from promptcal.learners.contract import Learner
 from promptcal.models.causal_text import TextPass, text_pass
 from promptcal.models.clip import FrozenClip
 from promptcal.models.text_plan import plan
 from promptcal.precision import wide
 from promptcal.types import Batch, ClassMoments, ClassNames, Outputs, Prompts
+
+AVERAGES = ("normalised", "raw")
+"""How the features of several templates become one: the mean of unit features, or of features as they are."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The frozen texts that a recipe's terms keep near, where they are not the data set's own templates.
+
+    Attributes:
+        templates: the texts; empty = those of the class list.
+        average: ``normalised`` or ``raw`` (PromptSRC), see ``AVERAGES``.
+    """
+
+    templates: tuple[str, ...] = ()
+    average: str = "normalised"
+
+    def __post_init__(self) -> None:
+        if self.average not in AVERAGES:
+            raise ConfigError(unknown("reference.average", self.average, AVERAGES))
+        for template in self.templates:
+            if "{}" not in template:
+                raise ConfigError(f"the reference template '{template}' has no '{{}}' for the class name.")
 
 
 @dataclass(frozen=True)
@@ -28,12 +51,14 @@ class Classifier:
         learner: what makes the prompts; its ``state_dict()`` is the checkpoint and knows no class names.
         text_pass: ``fast`` (exact, shares what the classes have in common) or ``plain`` (every class at full length).
         memory_gb: how much a text pass may hold at once, where every image has one of its own.
+        reference: the frozen texts that the recipe's terms look at.
     """
 
     clip: FrozenClip
     learner: Learner
     text_pass: str = "fast"
     memory_gb: float = 8.0
+    reference: Reference = Reference()
 
     def bind(self, classes: ClassNames) -> "BoundClassifier":
         """The classifier of these classes; refused for a learner tied to other classes."""
@@ -54,7 +79,7 @@ class BoundClassifier:
     classifier: Classifier
     classes: ClassNames
     _passes: dict[tuple[int, str, str], TextPass] = field(default_factory=dict, repr=False)
-    _evaluated: dict[tuple[object, ...], Tensor] = field(default_factory=dict, repr=False)
+    _evaluated: dict[tuple[object, ...], tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @property
     def clip(self) -> FrozenClip:
@@ -66,28 +91,62 @@ class BoundClassifier:
         """The learner."""
         return self.classifier.learner
 
+    @property
+    def device(self) -> torch.device:
+        """Where batches go."""
+        return self.clip.device
+
     @cached_property
     def zero_shot_text_features(self) -> Float[Tensor, "C D"]:
         """The frozen text features: normalised per template, averaged, normalised again; computed once."""
-        with torch.autocast(self.clip.device.type, enabled=False):
-            per_template = [normalize(wide(self.clip.encode_texts(texts)), dim=-1) for texts in self.classes.texts()]
-        if len(per_template) == 1:
-            return per_template[0]
-        return normalize(torch.stack(per_template).mean(dim=0), dim=-1)
+        return self._frozen_texts(self.classes.templates, "normalised")
+
+    @cached_property
+    def reference_text_features(self) -> Float[Tensor, "C D"]:
+        """The frozen texts that the recipe's terms look at, normalised; computed once."""
+        reference = self.classifier.reference
+        if not reference.templates and reference.average == "normalised":
+            return self.zero_shot_text_features
+        return self._frozen_texts(reference.templates or self.classes.templates, reference.average)
 
     @cached_property
     def zero_shot_moments(self) -> ClassMoments:
         """The moments of the frozen text features over the classes, for terms that keep the tuned ones near them."""
         return ClassMoments.of(self.zero_shot_text_features)
 
+    @cached_property
+    def _untuned_text_features(self) -> Float[Tensor, "C D"]:
+        """What a learner without text tokens starts from: unit features, or raw means for one that changes them."""
+        templates = self.learner.templates or self.classes.templates
+        return self._frozen_texts(
+            templates, "raw" if self.learner.learns_text else "normalised", unit=not self.learner.learns_text
+        )
+
+    def _frozen_texts(self, templates: tuple[str, ...], average: str, *, unit: bool = True) -> Float[Tensor, "C D"]:
+        texts = ClassNames(self.classes.names, templates).texts()
+        with torch.autocast(self.clip.device.type, enabled=False):
+            each = [wide(self.clip.encode_texts(named)) for named in texts]
+            if average == "normalised":
+                each = [normalize(features, dim=-1) for features in each]
+                if len(each) == 1:
+                    return each[0]
+            mean = torch.stack(each).mean(dim=0)
+            return normalize(mean, dim=-1) if unit else mean
+
     def text_features(self, prompts: Prompts) -> Float[Tensor, "... C D"]:
         """Normalised text features [C, D], or [b, C, D] where the prompts depend on the image.
 
-        Several prompts are averaged after normalising each, and normalised again. Without gradients, prompts that do
-        not depend on the image are encoded once until a learned tensor changes.
+        Several prompts are averaged after normalising each, and normalised again unless the learner says otherwise.
+        Without gradients, prompts that do not depend on the image are encoded once until a learned tensor changes.
         """
+        return self._texts(prompts)[0]
+
+    def _texts(self, prompts: Prompts) -> tuple[Float[Tensor, "... C D"], Float[Tensor, "B P C D"] | None]:
+        """The text features, and those of each prompt."""
         if prompts.text is None:
-            return self.zero_shot_text_features
+            if not self.learner.learns_text:
+                return self._untuned_text_features, None
+            return normalize(wide(self.learner.adapt_text(self._untuned_text_features)), dim=-1), None
         if torch.is_grad_enabled() or self.learner.per_image:
             return self._encode(prompts)
         state = (
@@ -99,11 +158,20 @@ class BoundClassifier:
             self._evaluated[state] = self._encode(prompts)
         return self._evaluated[state]
 
-    def _encode(self, prompts: Prompts) -> Float[Tensor, "... C D"]:
-        features = normalize(wide(self._encode_in_chunks(prompts)), dim=-1)
-        if features.shape[1] > 1:
-            features = normalize(features.mean(dim=1, keepdim=True), dim=-1)
-        return features[:, 0] if self.learner.per_image else features[0, 0]
+    def _encode(self, prompts: Prompts) -> tuple[Float[Tensor, "... C D"], Float[Tensor, "B P C D"]]:
+        parts = [self._encode_in_chunks(part) for part in (prompts, *prompts.beside)]
+        each = normalize(wide(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)), dim=-1)
+        features = each
+        if each.shape[1] > 1:
+            features = each.mean(dim=1, keepdim=True)
+            if self.learner.normalises_mean:
+                features = normalize(features, dim=-1)
+        return features[:, 0] if self.learner.per_image else features[0, 0], each
+
+    @cached_property
+    def _nameless(self) -> "BoundClassifier":
+        """The same classifier for a single class without a name."""
+        return BoundClassifier(self.classifier, ClassNames(("",)))
 
     def _encode_in_chunks(self, prompts: Prompts) -> Float[Tensor, "B P C D"]:
         """One text pass for each image, as many images at once as memory allows.
@@ -146,7 +214,10 @@ class BoundClassifier:
             DataError: a batch with neither pixels nor the features this learner can work on.
         """
         raw = self._frozen_image_features(batch, needs)
-        prompts = self.learner(None if raw is None else normalize(wide(raw), dim=-1))
+        prompts = self.learner(
+            None if raw is None else normalize(wide(raw), dim=-1),
+            self.reference_text_features if self.learner.reads_classes else None,
+        )
         if self.learner.prompts_image:
             if batch.pixels is None:
                 raise DataError(
@@ -157,7 +228,11 @@ class BoundClassifier:
             raise DataError("the batch holds neither pixels nor image features.")
         else:
             tuned = raw
-        text = self.text_features(prompts)
+        text, each = self._texts(prompts)
+        nameless = None
+        if "nameless_features" in needs:
+            nameless = self._nameless._encode(self.learner.nameless())[1][0, :, 0]
+        tuned = self.learner.adapt_image(tuned)
         with torch.autocast(tuned.device.type, enabled=False):
             image = normalize(wide(tuned), dim=-1)
             text = wide(text)
@@ -172,6 +247,9 @@ class BoundClassifier:
                 zero_shot_moments=self.zero_shot_moments,
                 learns_text=self.learner.learns_text,
                 zero_shot_image_features=None if raw is None else normalize(wide(raw), dim=-1),
+                reference_text_features=self.reference_text_features,
+                prompt_features=None if each is None or self.learner.per_image else each[0],
+                nameless_features=nameless,
             )
 
     def _frozen_image_features(self, batch: Batch, needs: AbstractSet[str]) -> Float[Tensor, "b D"] | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from omegaconf import OmegaConf
 
 from promptcal.errors import ConfigError
-from promptcal.experiment import measure_all
+from promptcal.evaluation import measure_all
 from promptcal.report.results import Rows
 from promptcal.run import RunFolder
 

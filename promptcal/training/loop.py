@@ -1,41 +1,89 @@
 """The training loop: learned tensors in, learned tensors out, one row of history an epoch."""
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from promptcal.errors import NumericalError
-from promptcal.losses.contract import LossTerm, check_terms, weighted_sum
-from promptcal.models.classifier import BoundClassifier
+from promptcal.losses.contract import LossTerm, check_terms
 from promptcal.precision import autocast
+from promptcal.training.averaging import Averaging, LastEpoch
 from promptcal.training.batches import Batches
+from promptcal.training.gradient_rules import GradientRule, Sum
 from promptcal.training.settings import Training
 from promptcal.training.state import TrainingState, capture
-from promptcal.types import Batch
+from promptcal.types import Batch, Outputs
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """What the loop asks of a model that is bound to its classes."""
+
+    @property
+    def classes(self) -> Sized:
+        """The classes it tells apart."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        ...
+
+    @property
+    def learner(self) -> Any:
+        """The module whose parameters are learned."""
+        ...
+
+    def __call__(self, batch: Batch, needs: AbstractSet[str] = frozenset()) -> Outputs:
+        """Classify a batch, with what the terms need."""
+        ...
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a batch becomes a step, and which tensors are deployed in the end.
+
+    Attributes:
+        terms: loss terms by name; their weights are their own.
+        gradient_rule: how their gradients become one.
+        averaging: what is deployed.
+        precision: ``float32``, or autocast in ``bfloat16`` or ``float16``.
+    """
+
+    terms: Mapping[str, LossTerm]
+    gradient_rule: GradientRule = field(default_factory=Sum)
+    averaging: Averaging = field(default_factory=LastEpoch)
+    precision: str = "float32"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the terms ask of the model."""
+        return frozenset().union(*(term.needs for term in self.terms.values()))
 
 
 def fit(
-    bound: BoundClassifier,
+    bound: Trainable,
     batches: Batches,
-    terms: Mapping[str, LossTerm],
+    recipe: Recipe,
     settings: Training,
     *,
-    precision: str = "float32",
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None,
     resume: TrainingState | None = None,
     keep: Callable[[TrainingState], None] = lambda state: None,
 ) -> list[dict[str, Any]]:
-    """Train the learner of a bound classifier; the last epoch is what is deployed, without model selection.
+    """Train the learner of a bound classifier and leave in it what the recipe deploys.
 
     Args:
         bound: the classifier bound to the training classes; its learner is changed in place.
         batches: the training set.
-        terms: loss terms by name; their weighted sum is minimised.
+        recipe: loss terms, gradient rule, averaging, precision.
         settings: optimiser and schedule.
-        precision: ``float32``, or autocast in ``bfloat16`` or ``float16``.
         on_epoch: called with the row of history after each epoch.
         resume: go on from here; the result is, bit for bit, that of a training that was never stopped.
         keep: called with the state of the training after each epoch, once ``on_epoch`` has completed its row.
@@ -45,56 +93,70 @@ def fit(
 
     Raises:
         NumericalError: a term or a gradient became NaN or infinite; says the step and the name.
-        ConfigError: terms or precision that cannot be.
+        ConfigError: terms, rule or precision that cannot be.
     """
     learner = bound.learner
-    check_terms(terms, learns_text=learner.learns_text, n_classes=len(bound.classes))
-    needs = frozenset().union(*(term.needs for term in terms.values()))
-    parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
-    optimiser = torch.optim.SGD(
-        parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
-    )
-    scaler = torch.amp.GradScaler(bound.clip.device.type, enabled=precision == "float16")
+    check_terms(recipe.terms, learns_text=learner.learns_text, n_classes=len(bound.classes))
+    recipe.gradient_rule.check(list(recipe.terms))
+    optimiser = settings.optimiser([parameter for parameter in learner.parameters() if parameter.requires_grad])
+    scaler = torch.amp.GradScaler(bound.device.type, enabled=recipe.precision == "float16")
     started = time.perf_counter() - (resume.seconds if resume else 0.0)
     history = resume.restore(learner, optimiser, scaler) if resume else []
+    kept = dict(resume.kept) if resume else {}
     learner.train()
     for epoch in range(len(history), settings.epochs):
         rate = settings.lr_at(epoch)
         for group in optimiser.param_groups:
             group["lr"] = rate
         sums: dict[str, float] = {}
-        for step, batch in enumerate(batches.epoch(epoch)):
+        for step, batch_group in enumerate(_groups(batches.epoch(epoch), settings.accumulate)):
             where = f"epoch {epoch + 1}, step {step + 1}"
-            values = _step(bound, batch, terms, needs, optimiser, scaler, precision, where)
-            for name, value in values.items():
+            for name, value in _step(bound, batch_group, recipe, optimiser, scaler, where).items():
                 sums[name] = sums.get(name, 0.0) + value / batches.steps
-        row = {"epoch": epoch + 1, "lr": rate, "steps": batches.steps, **sums}
+        row = {"epoch": epoch + 1, "lr": rate, "steps": -(-batches.steps // settings.accumulate), **sums}
         history.append(row)
         on_epoch(row)
-        keep(capture(learner, optimiser, scaler, history, time.perf_counter() - started))
+        kept = dict(recipe.averaging.fold(kept, learner.state_dict(), history, settings.epochs))
+        keep(capture(learner, optimiser, scaler, history, kept, time.perf_counter() - started))
+    if kept:
+        learner.load_state_dict(kept)
     learner.eval()
     return history
 
 
+def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
+    """The batches of each optimisation step; the last group of an epoch may be smaller."""
+    while group := list(islice(batches, size)):
+        yield group
+
+
 def _step(
-    bound: BoundClassifier,
-    batch: Batch,
-    terms: Mapping[str, LossTerm],
-    needs: frozenset[str],
+    bound: Trainable,
+    group: Sequence[Batch],
+    recipe: Recipe,
     optimiser: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
-    precision: str,
     where: str,
 ) -> dict[str, float]:
-    """One optimisation step; returns each term, the total and the accuracy as plain numbers."""
-    with autocast(bound.clip.device, precision):
-        outputs = bound(batch, needs)
-    values = {name: term(outputs, batch.labels) for name, term in terms.items()}
-    for name, value in values.items():
-        require_finite(value, f"{where}: the loss term '{name}'")
-    total = weighted_sum(values, terms)
+    """One optimisation step on the mean over its batches; returns sums over them of each term, total and accuracy."""
     optimiser.zero_grad(set_to_none=True)
-    scaler.scale(total).backward()  # type: ignore[no-untyped-call]
+    numbers: dict[str, float] = {}
+    parameters = [parameter for parameter in bound.learner.parameters() if parameter.requires_grad]
+    for batch in group:
+        with autocast(bound.device, recipe.precision):
+            outputs = bound(batch, recipe.needs)
+        values = {name: term(outputs, batch.labels) for name, term in recipe.terms.items()}
+        for name, value in values.items():
+            require_finite(value, f"{where}: the loss term '{name}'")
+        weighted = {name: recipe.terms[name].weight * value for name, value in values.items()}
+        recipe.gradient_rule({name: scaler.scale(value / len(group)) for name, value in weighted.items()}, parameters)
+        accuracy = (outputs.logits.argmax(dim=1) == batch.labels).double().mean()
+        for name, number in {
+            **values,
+            "total": torch.stack(list(weighted.values())).sum(),
+            "accuracy": accuracy,
+        }.items():
+            numbers[name] = numbers.get(name, 0.0) + float(number.detach())
     scaler.unscale_(optimiser)
     if not scaler.is_enabled():
         for name, parameter in bound.learner.named_parameters():
@@ -102,9 +164,7 @@ def _step(
                 require_finite(parameter.grad, f"{where}: the gradient of '{name}'")
     scaler.step(optimiser)
     scaler.update()
-    accuracy = (outputs.logits.argmax(dim=1) == batch.labels).double().mean()
-    numbers = {**values, "total": total, "accuracy": accuracy}
-    return {name: float(number.detach()) for name, number in numbers.items()}
+    return numbers
 
 
 def require_finite(value: Tensor, what: str) -> None:

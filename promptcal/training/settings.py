@@ -1,7 +1,11 @@
 """How a learner is trained: optimiser, schedule, batches, views."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import torch
+from torch import nn
 
 from promptcal.config import register
 from promptcal.errors import ConfigError
@@ -21,6 +25,7 @@ class Training:
         weight_decay: of SGD, on every learned tensor.
         warmup_epochs: epochs at the constant ``warmup_lr``.
         warmup_lr: learning rate of the warm-up, not multiplied.
+        accumulate: batches whose mean gradient makes one step; the published recipes have 1.
         evaluate_every: measure base and novel every so many epochs; ``0`` = at the end alone.
     """
 
@@ -32,12 +37,17 @@ class Training:
     weight_decay: float = 5e-4
     warmup_epochs: int = 1
     warmup_lr: float = 1e-5
+    accumulate: int = 1
     evaluate_every: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"training.{name} is {getattr(self, name)}; it must be at least 1.")
+
+    def optimiser(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of the learned tensors."""
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0.

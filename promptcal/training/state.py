@@ -24,6 +24,7 @@ class TrainingState:
         learner: the learner's state.
         optimiser: the tensors of the optimiser's state, such as momentum, as ``parameter number.name``.
         scaler: the gradient scaler's state; empty where none is used.
+        kept: the tensors to deploy so far, such as an average; empty where the last epoch is deployed.
         seconds: what the epochs took, in seconds.
     """
 
@@ -31,6 +32,7 @@ class TrainingState:
     learner: Mapping[str, Tensor]
     optimiser: Mapping[str, Tensor]
     scaler: Mapping[str, Any]
+    kept: Mapping[str, Tensor]
     seconds: float
 
     def restore(
@@ -53,6 +55,7 @@ def capture(
     optimiser: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     history: Sequence[Mapping[str, Any]],
+    kept: Mapping[str, Tensor],
     seconds: float,
 ) -> TrainingState:
     """The state of a training at the end of an epoch."""
@@ -63,7 +66,7 @@ def capture(
         if isinstance(value, Tensor)
     }
     learned = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    return TrainingState(tuple(history), learned, momentum, scaler.state_dict(), seconds)
+    return TrainingState(tuple(history), learned, momentum, scaler.state_dict(), dict(kept), seconds)
 
 
 def write_state(path: Path, state: TrainingState, made_with: Mapping[str, Any]) -> None:
@@ -74,7 +77,7 @@ def write_state(path: Path, state: TrainingState, made_with: Mapping[str, Any]) 
         state: the state.
         made_with: schema, versions and device; a state made with others is not gone on from.
     """
-    parts = {"learner": state.learner, "optimiser": state.optimiser}
+    parts = {"learner": state.learner, "optimiser": state.optimiser, "kept": state.kept}
     tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     about = {
         "made_with": dict(made_with),
@@ -105,6 +108,7 @@ def read_state(path: Path, learner: nn.Module, made_with: Mapping[str, Any]) -> 
             learner=_part(tensors, "learner/"),
             optimiser=_part(tensors, "optimiser/"),
             scaler=about["scaler"],
+            kept=_part(tensors, "kept/"),
             seconds=float(about["seconds"]),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from promptcal.config import build, discover, options
 from promptcal.errors import ConfigError
-from promptcal.losses.contract import LossTerm, check_terms, weighted_sum
+from promptcal.losses.contract import LossTerm, check_terms
 from promptcal.losses.cross_entropy import CrossEntropy
 from promptcal.losses.margin import MarginMeanVariance, margin
 from promptcal.losses.moments import TextMoments, covariance_distance
@@ -190,9 +190,3 @@ def test_terms_that_cannot_be_are_refused():
         MarginMeanVariance()(single, labels)
     with pytest.raises(ConfigError, match="two classes"):
         TextMoments()(single, labels)
-
-
-def test_the_weighted_sum_weighs():
-    terms = {"a": CrossEntropy(weight=2.0), "b": CrossEntropy(weight=0.5)}
-    values = {"a": torch.tensor(3.0), "b": torch.tensor(4.0)}
-    assert float(weighted_sum(values, terms)) == 8.0

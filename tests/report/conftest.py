@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from promptcal.calibrators import CalibrationWarning
-from promptcal.experiment import measure_all
+from promptcal.evaluation import measure_all
 from promptcal.run import RunFolder
 from promptcal.storage import save_predictions, save_tensors, write_json, write_jsonl
 from promptcal.types import Predictions

@@ -13,8 +13,10 @@ from promptcal.losses.margin import MarginMeanVariance
 from promptcal.losses.moments import TextMoments
 from promptcal.models.classifier import Classifier
 from promptcal.precision import autocast
+from promptcal.training.averaging import Gaussian
 from promptcal.training.batches import FeatureBatches, epoch_order
-from promptcal.training.loop import fit
+from promptcal.training.loop import Recipe, fit
+from promptcal.training.memory import peak_memory_mb
 from promptcal.training.predict import predict
 from promptcal.training.settings import Features, Training
 from promptcal.types import Batch, ClassNames, Sample
@@ -37,9 +39,8 @@ def trained(clip, *, epochs=20, terms=None, precision="float32", lr=0.05, seed=0
     history = fit(
         bound,
         FeatureBatches(features[None], labels, 10, seed),
-        terms or {"cross_entropy": CrossEntropy()},
+        Recipe(terms or {"cross_entropy": CrossEntropy()}, precision=precision),
         Training(epochs=epochs, batch_size=10, lr=lr),
-        precision=precision,
     )
     return bound, history
 
@@ -187,3 +188,47 @@ def test_pixels_and_cached_features_are_the_same_views_in_the_same_order(tiny_cl
             with torch.no_grad():
                 encoded = tiny_clip.encode_image(fresh.pixels)
             torch.testing.assert_close(encoded, cached.features, rtol=1e-4, atol=1e-5)
+
+
+def test_accumulated_batches_are_one_larger_batch(tiny_clip):
+    def context(batch_size, accumulate):
+        features, labels = problem(tiny_clip)
+        learner = CoOp(tiny_clip, n_context=4, generator=torch.Generator().manual_seed(0))
+        settings = Training(epochs=2, batch_size=batch_size, lr=0.05, accumulate=accumulate)
+        history = fit(
+            Classifier(tiny_clip, learner).bind(CLASSES),
+            FeatureBatches(features[None], labels, batch_size, 0),
+            Recipe({"cross_entropy": CrossEntropy()}),
+            settings,
+        )
+        return learner.context.detach(), history
+
+    (small, rows), (large, expected) = context(5, 3), context(15, 1)
+    torch.testing.assert_close(small, large, rtol=1e-5, atol=1e-7)
+    assert [row["steps"] for row in rows] == [row["steps"] for row in expected] == [2, 2]
+    for row, other in zip(rows, expected, strict=True):
+        assert row["cross_entropy"] == pytest.approx(other["cross_entropy"], rel=1e-5)
+        assert row["accuracy"] == pytest.approx(other["accuracy"])
+
+
+def test_an_average_is_what_is_deployed(tiny_clip):
+    seen = []
+    features, labels = problem(tiny_clip)
+    learner = CoOp(tiny_clip, n_context=4, generator=torch.Generator().manual_seed(0))
+    fit(
+        Classifier(tiny_clip, learner).bind(CLASSES),
+        FeatureBatches(features[None], labels, 10, 0),
+        Recipe({"cross_entropy": CrossEntropy()}, averaging=Gaussian(2.0, 1.0)),
+        Training(epochs=3, batch_size=10, lr=0.05),
+        keep=lambda state: seen.append(state.learner["context"]),
+    )
+    weights = Gaussian(2.0, 1.0).weights(3)
+    expected = sum(weight * tensor.double() for weight, tensor in zip(weights, seen, strict=True))
+    torch.testing.assert_close(learner.context.detach(), expected.float(), rtol=1e-6, atol=1e-7)
+    assert not torch.equal(learner.context.detach(), seen[-1])
+
+
+def test_peak_memory_counts_what_is_held():
+    before = peak_memory_mb(torch.device("cpu"))
+    held = torch.ones(60_000_000)
+    assert peak_memory_mb(torch.device("cpu")) >= max(before, held.numel() * 4 / 1e6)

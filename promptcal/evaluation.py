@@ -1,0 +1,47 @@
+"""From stored predictions to metric rows, and what their reader must know."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig
+
+from promptcal.calibrators import fit_for
+from promptcal.metrics import measure
+from promptcal.run import method_label
+from promptcal.types import Predictions
+
+
+def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> list[dict[str, Any]]:
+    """Metric rows of every calibrator on every target; calibrators are fitted on base validation alone."""
+    rows = []
+    for name in config.calibrators:
+        calibrator = fit_for(name, everything)
+        for split, predictions in everything.items():
+            if split == "val":
+                continue
+            for measurement in measure(calibrator.transform(predictions)):
+                rows.append({"calibrator": name, "split": split, **measurement.row()})
+    about = {
+        "dataset": config.choices.dataset,
+        "method": method_label(config),
+        "model": config.choices.model,
+        "seed": config.seed,
+        "split_seed": config.split_seed,
+        "shots": config.shots,
+    }
+    return [{**about, **row} for row in rows]
+
+
+def remarks(config: DictConfig) -> list[str]:
+    """What a reader of the report must know of how this configuration trains."""
+    notes = []
+    targets = [str(node["_target_"]) for node in config.losses.values() if node]
+    margin = any(target.endswith(".MarginMeanVariance") for target in targets)
+    if margin and config.training.batch_size == 1:
+        notes.append("batches of 1 have no margin variance: the margin term is its mean alone.")
+    if config.choices.averaging == "best_on_val":
+        notes.append(
+            f"the epoch with the best {config.averaging.metric} on the base validation images is deployed; calibrators "
+            f"are fitted on the same images."
+        )
+    return notes

@@ -1,0 +1,100 @@
+"""What a run needs before any work: data, draw, model, and the folder that its numbers decide."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from promptcal.calibrators import build_calibrator, no_validation
+from promptcal.config import build
+from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest
+from promptcal.data.features import FeatureCache
+from promptcal.data.protocols import Splits
+from promptcal.errors import ConfigError
+from promptcal.models.classifier import Reference
+from promptcal.models.clip import FrozenClip
+from promptcal.run import RunFolder, identity, method_label
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run before any work: its configuration, data, model and folder."""
+
+    config: DictConfig
+    card: Card
+    splits: Splits
+    clip: FrozenClip
+    weights: str
+    folder: RunFolder
+
+
+def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) -> Prepared:
+    """Read the data, draw the shots, look for the images, load the model and find the run's folder."""
+    calibrators = {name: build_calibrator(name) for name in config.calibrators}  # a typo is told before training
+    card = read_card(config.dataset)
+    task = load_task(card, config.data.root)
+    for warning in size_warnings(card, task):
+        say(warning)
+    if config.data.missing == "skip":
+        task = check_images(task, missing="skip")
+    splits: Splits = build(
+        config.protocol,
+        task=task,
+        shots=config.shots,
+        seed=config.seed,
+        split_seed=config.split_seed,
+        calibration_split=config.calibration.split,
+    )
+    for name, calibrator in calibrators.items():
+        if calibrator.learns_from == "rows" and not splits.train.val:
+            raise no_validation(name)
+    for used in (splits.train, *splits.targets.values()):
+        check_images(used, missing=config.data.missing)
+    clip, weights = frozen_clip(json.dumps(OmegaConf.to_container(config.model), sort_keys=True), device_of(config))
+    distinct = {id(used): used for used in (splits.train, *splits.targets.values())}
+    digest = "".join(task_digest(used) for used in distinct.values())
+    name = identity(config, digest, weights)
+    folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
+    return Prepared(config, card, splits, clip, weights, folder)
+
+
+@lru_cache(maxsize=1)
+def frozen_clip(model: str, device: torch.device) -> tuple[FrozenClip, str]:
+    """The frozen model of a node of the configuration, as JSON, and the digest of its weights.
+
+    The last one is kept: the runs of a sweep that follow one another mostly share it, and nothing changes it.
+    """
+    clip: FrozenClip = build(json.loads(model))
+    clip.to(device)
+    return clip, clip.weights_digest()
+
+
+def cache_of(config: DictConfig, name: str) -> FeatureCache | None:
+    """The feature cache on disk, where one is wanted, as the runs of one data set share it."""
+    if not config.system.cache:
+        return None
+    return FeatureCache(Path(config.system.cache), int(config.system.cache_gb * 2**30), name)
+
+
+def device_of(config: DictConfig) -> torch.device:
+    """The device to work on: one, whatever else is visible."""
+    wanted = str(config.system.device)
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("system.device=cuda was asked for, but torch sees no GPU; use system.device=cpu or auto.")
+    try:
+        return torch.device(wanted)
+    except RuntimeError as error:
+        raise ConfigError(f"unknown device '{wanted}'; use auto, cpu or cuda.") from error
+
+
+def reference_of(config: DictConfig) -> Reference:
+    """The frozen texts that the recipe's terms look at, on the data set of the run."""
+    node = config.reference
+    templates = node.by_dataset.get(config.choices.dataset) or node.templates
+    return Reference((templates,) if isinstance(templates, str) else tuple(templates), str(node.average))
