@@ -125,7 +125,7 @@ def test_terms_look_at_the_recipes_own_reference(tiny_clip, average):
 
 
 def test_a_reference_without_a_name_or_average_is_refused():
-    with pytest.raises(ConfigError, match="has no '{}'"):
+    with pytest.raises(ConfigError, match=r"has no '\{\}'"):
         Reference(("a photo.",))
     with pytest.raises(ConfigError, match="Did you mean 'normalised'"):
         Reference(average="normalized")
