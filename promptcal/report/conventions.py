@@ -3,7 +3,7 @@
 UNITS = "Accuracy, ECE, gap (mean confidence less accuracy) and H in percent, NLL in nats"
 
 METRICS_NOTE = (
-    "Means ± half a 95 % interval (standard deviation over runs). Fractions in percent, NLL in nats; ECE has 15 bins "
+    "Means, 95 % intervals and (standard deviations over runs). Fractions in percent, NLL in nats; ECE has 15 bins "
     "where none are said."
 )
 PANELS_NOTE = (
@@ -35,7 +35,7 @@ CONVENTIONS = (
     (
         "Intervals",
         "95 %, basic bootstrap: images are reweighted within runs (one weight an image, whichever run saw it) and runs "
-        "are drawn (whole class splits where there are several). ± is half the width. Of one run they "
+        "are drawn (whole class splits where there are several). Of one run they "
         "cover the luck of the test images alone; an ECE near its noise floor is covered less often than 95 %.",
     ),
     (

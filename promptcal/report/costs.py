@@ -14,12 +14,13 @@ HEADINGS = (
     "training, s",
     "all, s",
     "learned numbers",
+    "peak memory, MB",
     "fitted on validation images, and notes",
 )
 
 
 def runs_table(results: Results, samples: Mapping[str, Samples]) -> Table:
-    """One line a run, by data set and method: hash, commit, device, seconds, learned numbers, fitted calibrators."""
+    """One line a run, by data set and method: hash, commit, device, seconds, learned numbers, memory, calibrators."""
     lines: list[Line] = []
     above = ""
     for run in sorted(results.runs, key=lambda run: results.groups.index(run.group)):
@@ -45,6 +46,7 @@ def _cells(run: Run, samples: Samples) -> tuple[Cell, ...]:
         _seconds(info.get("train_seconds")),
         _seconds(info.get("seconds")),
         f"{info['learned_parameters']:,}" if "learned_parameters" in info else "",
+        f"{info['peak_memory_mb']:,.0f}" if "peak_memory_mb" in info else "",
     )
     return (*(Cell(word) for word in words), Cell("; ".join([*samples.fitted, *info.get("notes", [])])))
 

@@ -115,7 +115,7 @@ def _temperature(rows: Sequence[Row], compared: Compared, focus: Sequence[str]) 
         for row in rows:
             after = compared.estimates.get((row, number))
             before = compared.estimates.get((row._replace(calibrator="none"), number))
-            if row.calibrator == "temperature" and before and after and after.value > before.value:
+            if row.calibrator == "temperature" and before and after and round(after.value, 3) > round(before.value, 3):
                 worse.append(f"{row.method_name} (from {before.value:.3f} to {after.value:.3f} nats)")
         if worse:
             sentences.append(f"A temperature fitted on validation images raised the {split} NLL of {_join(worse)}.")

@@ -103,7 +103,7 @@ def to_latex(table: Table) -> str:
 def _tex_cell(cell: Cell) -> str:
     if not cell.text:
         return ""
-    text = cell.text.replace(MINUS, "-") + cell.spread.replace("±", " \\pm ")
+    text = "\\; ".join(part for part in (cell.text, cell.spread) if part).replace(MINUS, "-")
     return f"$\\mathbf{{{text}}}$" if cell.best else f"${text}$"
 
 

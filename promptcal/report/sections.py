@@ -53,7 +53,7 @@ def main_table(material: Material, group: Group) -> Table:
         f"{span(run.counts[split] for run in results.runs if run.group == group and split in run.counts)} {split}"
         for split in splits
     )
-    what = f"{'One run' if runs == '1' else f'Means of {runs} runs'} a line, ± half a 95 % interval"
+    what = f"{'One run' if runs == '1' else f'Means of {runs} runs'} a line, with 95 % intervals"
     caption = f"{what}; {images} images. {UNITS}"
     return make_table(results.title(group), caption, rows, main_columns(splits), material.compared[group])
 

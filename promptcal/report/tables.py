@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: the mean, ± half its interval where there is one, what else there is to know, and whether it is best."""
+    """A cell: the mean, its interval [low, high] where there is one, what else to know, and whether it is best."""
 
     text: str = ""
     spread: str = ""
@@ -50,7 +50,7 @@ class Cell:
     @property
     def plain(self) -> str:
         """The cell in one word."""
-        return self.text + self.spread
+        return f"{self.text} {self.spread}".strip()
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,15 @@ def _cell(row: Row, column: Column, compared: Compared) -> Cell:
     estimate = compared.estimates.get((row, column.number))
     if estimate is None:
         return Cell()
-    spread = "" if estimate.half is None else f"±{column.show(estimate.half, signed=False)}"
+    spread = "" if estimate.low is None or estimate.high is None else _interval(estimate.low, estimate.high, column)
     if column.deviation and estimate.std is not None:
         spread = f"{spread} ({column.show(estimate.std, signed=False)})".strip()
     winner = row in compared.winners.get(column.number, ())
     return Cell(column.show(estimate.value), spread, _remark(estimate, column), winner)
+
+
+def _interval(low: float, high: float, column: Column) -> str:
+    return f"[{column.show(low)}, {column.show(high)}]"
 
 
 def _remark(estimate: Estimate, column: Column) -> str:
@@ -185,10 +189,22 @@ def difference_table(title: str, rows: Sequence[Row], splits: Sequence[str], com
         span = f"{column.span} {column.heading}".strip()
         heads += [replace(column, span=span, heading="difference"), replace(column, span=span, heading="p")]
     caption = (
-        "Each row less the best one of the column, ± half a 95 % interval, and p after Holm's correction over rows; "
+        "Each row less the best one of the column, its 95 % interval, and p after Holm's correction over rows; "
         "without a second run (over data sets: six of them) there is no p"
     )
-    return Table(title, caption, tuple(heads), lines(rows, cells))
+    return _without_empty(Table(title, caption, tuple(heads), lines(rows, cells)))
+
+
+def _without_empty(table: Table) -> Table:
+    """The table without columns in which no line says anything."""
+    said = [
+        place
+        for place in range(len(table.columns))
+        if any(line.cells and line.cells[place].text for line in table.lines)
+    ]
+    columns = tuple(table.columns[place] for place in said)
+    kept = tuple(replace(line, cells=tuple(line.cells[p] for p in said if line.cells)) for line in table.lines)
+    return replace(table, columns=columns, lines=kept)
 
 
 def _difference_cells(row: Row, top: Row, column: Column, compared: Compared) -> tuple[Cell, Cell]:
@@ -199,8 +215,8 @@ def _difference_cells(row: Row, top: Row, column: Column, compared: Compared) ->
         return Cell(), Cell()
     if found.identical:
         return Cell("identical"), Cell()
-    half = f"±{column.show((found.high - found.low) / 2, signed=False)}"
-    return Cell(column.show(found.value, signed=True), half), Cell(_p(found.adjusted))
+    points = replace(column, signed=True)
+    return Cell(points.show(found.value), _interval(found.low, found.high, points)), Cell(_p(found.adjusted))
 
 
 def _p(value: float | None) -> str:

@@ -67,11 +67,11 @@ def test_markdown_and_latex_have_every_cell(table_of_study):
 
 def test_latex_escapes_what_it_must():
     table = Table(
-        "100 % of my_data & more", "x^2", (PERCENT,), (Line("a_b #1", 0, (Cell("−1.0", "±0.2", best=True),)),)
+        "100 % of my_data & more", "x^2", (PERCENT,), (Line("a_b #1", 0, (Cell("−1.0", "[−1.2, −0.7]", best=True),)),)
     )
     latex = to_latex(table)
     assert r"100 \% of my\_data \& more" in latex
-    assert r"a\_b \#1 & $\mathbf{-1.0 \pm 0.2}$ \\" in latex
+    assert r"a\_b \#1 & $\mathbf{-1.0\; [-1.2, -0.7]}$ \\" in latex
     assert r"x\textasciicircum{}2" in latex
 
 
