@@ -13,7 +13,7 @@ the measured parts to a full run (they are linear in images, steps and epochs) a
 import argparse
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from promptcal.models.classifier import Classifier
 from promptcal.models.clip import FrozenClip
 from promptcal.models.load import embedded, open_clip_model
 from promptcal.training.images import ImageSide
-from promptcal.training.loop import fit
+from promptcal.training.loop import Recipe, fit
 from promptcal.training.settings import Features, Training
 from promptcal.types import ClassNames, Sample, Task
 
@@ -45,10 +45,23 @@ def make_task(classes: int, shots: int, side: int) -> Task:
     return Task("bench", ClassNames(names), samples, (), samples, images)
 
 
+@dataclass(frozen=True)
+class Times:
+    """Seconds for what is done once a run, for each view of each image, and for each step."""
+
+    once: float
+    images: float
+    training: float
+
+    def scaled(self, images: float, steps: float) -> float:
+        """The seconds of a run with so many times the views and the steps."""
+        return self.once + self.images * images + self.training * steps
+
+
 def arm(
     clip: FrozenClip, task: Task, settings: Training, cache: FeatureCache | None, kind: str
-) -> tuple[float, float, torch.Tensor]:
-    """Seconds to prepare the images, seconds to train, and the trained context of one way."""
+) -> tuple[Times, torch.Tensor]:
+    """The seconds and the trained context of one way."""
     learner = CoOp(clip, n_context=16, generator=torch.Generator().manual_seed(1))
     bound = Classifier(clip, learner, text_pass="plain" if kind == "plain" else "fast").bind(task.classes)
     side = ImageSide(
@@ -61,10 +74,13 @@ def arm(
         quiet=True,
     )
     started = time.perf_counter()
+    bound.zero_shot_moments  # noqa: B018  frozen texts are encoded once a run
+    frozen = time.perf_counter() - started
+    started = time.perf_counter()
     batches = side.batches(task, settings, Features(), seed=1)
     prepared = time.perf_counter()
-    fit(bound, batches, {"cross_entropy": CrossEntropy()}, settings)
-    return prepared - started, time.perf_counter() - prepared, learner.context.detach().clone()
+    fit(bound, batches, Recipe({"cross_entropy": CrossEntropy()}), settings)
+    return Times(frozen, prepared - started, time.perf_counter() - prepared), learner.context.detach().clone()
 
 
 def main() -> None:
@@ -83,9 +99,9 @@ def main() -> None:
     arm(clip, replace(task, train=task.train[: settings.batch_size]), replace(settings, epochs=1), None, "warm-up")
     with tempfile.TemporaryDirectory() as folder:
         cache = FeatureCache(Path(folder))
-        _, plain, plain_context = arm(clip, task, settings, None, "plain")
-        fill, filled, context = arm(clip, task, settings, cache, "fill")
-        hit, cached, again = arm(clip, task, settings, cache, "hit")
+        plain, plain_context = arm(clip, task, settings, None, "plain")
+        first, context = arm(clip, task, settings, cache, "fill")
+        later, again = arm(clip, task, settings, cache, "hit")
     difference = float((context - plain_context).norm() / plain_context.norm())
     if not torch.equal(context, again):
         raise SystemExit("the filled and the cached run differ, which they must not.")
@@ -95,24 +111,26 @@ def main() -> None:
         f"{clip.name}: {arguments.classes} classes x {arguments.shots} shots, {settings.epochs} epochs, {steps} steps"
     )
     print(f"contexts of the two ways differ by {difference:.1e} (relative)")
-    print(f"{'way':<34}{'images s':>10}{'training s':>12}{'total s':>10}{'ratio':>8}")
-    rows = [("plain: everything at every step", 0.0, plain), ("first run: fills the cache", fill, filled)]
-    for name, before, training in [*rows, ("later runs: cached features", hit, cached)]:
-        total = before + training
-        print(f"{name:<34}{before:>10.2f}{training:>12.2f}{total:>10.2f}{plain / total:>7.1f}x")
+    print(f"{'way':<34}{'texts s':>9}{'images s':>10}{'training s':>12}{'total s':>10}{'ratio':>8}")
+    ways = {"plain: everything at every step": plain, "first run: fills the cache": first, "later runs: cached": later}
+    for name, times in ways.items():
+        total = times.scaled(1, 1)
+        print(
+            f"{name:<34}{times.once:>9.2f}{times.images:>10.2f}{times.training:>12.2f}{total:>10.2f}"
+            f"{plain.scaled(1, 1) / total:>7.1f}x"
+        )
     shots, epochs = arguments.full
     more_images = epochs * arguments.classes * shots / images
     more_steps = epochs * max(1, arguments.classes * shots // arguments.batch_size) / steps
-    plain_full = plain * more_images if settings.batch_size == arguments.batch_size else float("nan")
+    if settings.batch_size != arguments.batch_size:
+        return
     print(
         f"\nscaled to {shots} shots and {epochs} epochs (images x{more_images:.0f}, steps x{more_steps:.0f}; computed)"
     )
-    for name, total in (
-        ("plain", plain_full),
-        ("first run", fill * more_images + filled * more_steps),
-        ("later runs", hit * more_images + cached * more_steps),
-    ):
-        print(f"{name:<34}{total:>32.1f}{plain_full / total:>7.1f}x")
+    whole = plain.scaled(more_images, more_steps)
+    for name, times in ways.items():
+        total = times.scaled(more_images, more_steps)
+        print(f"{name:<34}{total:>41.1f}{whole / total:>7.1f}x")
 
 
 if __name__ == "__main__":

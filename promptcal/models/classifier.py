@@ -125,7 +125,8 @@ class BoundClassifier:
     def _frozen_texts(self, templates: tuple[str, ...], average: str, *, unit: bool = True) -> Float[Tensor, "C D"]:
         texts = ClassNames(self.classes.names, templates).texts()
         with torch.autocast(self.clip.device.type, enabled=False):
-            each = [wide(self.clip.encode_texts(named)) for named in texts]
+            short = self.classifier.text_pass == "fast"
+            each = [wide(self.clip.encode_texts(named, short=short)) for named in texts]
             if average == "normalised":
                 each = [normalize(features, dim=-1) for features in each]
                 if len(each) == 1:

@@ -177,15 +177,29 @@ class FrozenClip(nn.Module):
         ids = torch.tensor(self.tokens.encode(words), device=self.device)
         return self.text.token_embedding(ids).detach().clone()  # type: ignore[no-any-return]
 
-    def encode_texts(self, texts: Sequence[str], *, chunk: int = 512) -> Float[Tensor, "n D"]:
-        """open_clip's own features of whole texts, before normalisation, without gradient."""
+    def encode_texts(self, texts: Sequence[str], *, chunk: int = 512, short: bool = False) -> Float[Tensor, "n D"]:
+        """open_clip's own features of whole texts, before normalisation, without gradient.
+
+        ``short`` leaves out what follows the end of the longest text of a chunk, which no token of a causal tower sees:
+        the same features up to rounding, several times faster. Other towers run at full length whatever it says.
+        """
         with torch.no_grad():
             parts = []
             self.require_room(texts)
             for start in range(0, len(texts), chunk):
                 ids = self.tokenizer(list(texts[start : start + chunk]), context_length=self.context_length)
-                parts.append(self.model.encode_text(ids.to(self.device), normalize=False))
+                encode = self._encode_short if short and self.is_plain_causal else self.model.encode_text
+                parts.append(encode(ids.to(self.device)))
             return torch.cat(parts)
+
+    def _encode_short(self, ids: Int[Tensor, "n L"]) -> Float[Tensor, "n D"]:
+        text = self.text
+        ends = (ids == self.tokens.end).int().argmax(dim=-1)
+        length = int(ends.max()) + 1
+        x = text.token_embedding(ids[:, :length]).to(self.dtype) + text.positional_embedding[:length].to(self.dtype)
+        for block in text.transformer.resblocks:
+            x = block(x, attn_mask=text.attn_mask[:length, :length])
+        return self.project_text(text.ln_final(x[torch.arange(len(x), device=x.device), ends]))
 
     def require_room(self, texts: Sequence[str]) -> None:
         """Refuse a text that the tokenizer would cut off; raises DataError with its token count."""
