@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -17,11 +17,13 @@ Tensors = Mapping[str, Tensor]
 class Averaging(Protocol):
     """Folds the learned tensors of each epoch into those that will be deployed; nothing kept = the last epoch's.
 
-    Attributes:
-        reads_validation: the history must hold ``val_nll`` and ``val_accuracy`` of each epoch.
+    ``reads_validation`` says that the history must hold ``val_nll``, ``val_accuracy`` and ``val_ece`` of each epoch.
     """
 
-    reads_validation: bool
+    @property
+    def reads_validation(self) -> bool:
+        """Whether base validation images are measured after each epoch."""
+        ...
 
     def fold(self, kept: Tensors, current: Tensors, history: Sequence[Mapping[str, Any]], epochs: int) -> Tensors:
         """What is kept after an epoch.
@@ -40,7 +42,7 @@ class Averaging(Protocol):
 class LastEpoch:
     """The learned tensors after the last epoch, as the CoOp family deploys them."""
 
-    reads_validation: bool = False
+    reads_validation: ClassVar[bool] = False
 
     def fold(self, kept: Tensors, current: Tensors, history: Sequence[Mapping[str, Any]], epochs: int) -> Tensors:
         """Keeps nothing."""
@@ -70,7 +72,7 @@ class Gaussian:
 
     mean: float = 15.0
     std: float = 1.0
-    reads_validation: bool = False
+    reads_validation: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.std > 0:
@@ -106,7 +108,7 @@ class ExponentialMovingAverage:
     """
 
     decay: float = 0.9
-    reads_validation: bool = False
+    reads_validation: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -139,7 +141,7 @@ class BestOnValidation:
     """
 
     metric: str = "nll"
-    reads_validation: bool = True
+    reads_validation: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.metric not in LOWER_IS_BETTER:

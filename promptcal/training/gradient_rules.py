@@ -85,8 +85,8 @@ class ProGrad:
     def __call__(self, weighted: Mapping[str, Tensor], parameters: Sequence[Tensor]) -> None:
         """Two backward passes through one forward pass."""
         others = torch.stack([value for name, value in weighted.items() if name != self.guide]).sum()
-        task = torch.autograd.grad(others, parameters, retain_graph=True, allow_unused=True)
-        general = torch.autograd.grad(weighted[self.guide], parameters, allow_unused=True)
+        task: tuple[Tensor | None, ...] = torch.autograd.grad(others, parameters, retain_graph=True, allow_unused=True)
+        general: tuple[Tensor | None, ...] = torch.autograd.grad(weighted[self.guide], parameters, allow_unused=True)
         for parameter, g_task, g_general in zip(parameters, task, general, strict=True):
             if g_task is None:
                 continue
@@ -94,7 +94,8 @@ class ProGrad:
             parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
     def project(self, task: Tensor, general: Tensor) -> Tensor:
-        """G of one tensor from g_A and g_B."""
+        """The gradient of one tensor from g_A and g_B."""
         unit = general / general.norm().clamp_min(torch.finfo(general.dtype).tiny)
         along = (task * unit).sum()
-        return task - self.strength * along.clamp_max(0) * unit
+        gradient: Tensor = task - self.strength * along.clamp_max(0) * unit
+        return gradient

@@ -1,7 +1,7 @@
 """The training loop: learned tensors in, learned tensors out, one row of history an epoch."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,7 +18,7 @@ from promptcal.training.batches import Batches
 from promptcal.training.gradient_rules import GradientRule, Sum
 from promptcal.training.settings import Training
 from promptcal.training.state import TrainingState, capture
-from promptcal.types import Batch, Outputs
+from promptcal.types import Batch, ClassNames, Outputs
 
 
 @runtime_checkable
@@ -26,7 +26,7 @@ class Trainable(Protocol):
     """What the loop asks of a model that is bound to its classes."""
 
     @property
-    def classes(self) -> Sized:
+    def classes(self) -> ClassNames:
         """The classes it tells apart."""
         ...
 

@@ -7,14 +7,13 @@ import torch
 from torch.nn.functional import normalize
 
 from promptcal.errors import DataError
-from promptcal.models.classifier import BoundClassifier
 from promptcal.precision import autocast
-from promptcal.training.loop import require_finite
+from promptcal.training.loop import Trainable, require_finite
 from promptcal.types import Batch, Predictions, Sample
 
 
 def predict(
-    bound: BoundClassifier,
+    bound: Trainable,
     batches: Iterable[Batch],
     samples: Sequence[Sample],
     *,
@@ -23,7 +22,8 @@ def predict(
 ) -> Predictions:
     """The predictions of a split, with everything a calibrator may ask for.
 
-    Text features that depend on the image are stored as their mean over the images, normalised again.
+    Text features that depend on the image are stored as their mean over the images, normalised again; a model without
+    a text side has none.
 
     Args:
         bound: the classifier bound to the classes of the split.
@@ -38,32 +38,43 @@ def predict(
     """
     if not samples:
         raise DataError(f"the split '{split}' has no images to predict.")
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("logits", "zero_shot_logits", "image_features")}
-    temperatures: list[np.ndarray] = []
-    text = torch.zeros(())
+    columns: dict[str, list[np.ndarray]] = {}
+    text: torch.Tensor | None = None
+    frozen: torch.Tensor | None = None
     with torch.no_grad():
         for batch in batches:
-            with autocast(bound.clip.device, precision):
+            with autocast(bound.device, precision):
                 part = bound(batch, needs={"zero_shot_logits"})
             require_finite(part.logits, f"the logits of the split '{split}'")
-            for name, column in columns.items():
-                column.append(_numpy(getattr(part, name)))
-            if part.temperature is not None:
-                temperatures.append(_numpy(part.temperature))
-            text = part.text_features if part.text_features.ndim == 2 else text + part.text_features.double().sum(dim=0)
-    logits, zero_shot_logits, image_features = (np.concatenate(column) for column in columns.values())
+            found = {"logits": part.logits, "image_features": part.image_features, "temperature": part.temperature}
+            if part.zero_shot_image_features is not None:
+                found["zero_shot_logits"] = part.zero_shot_logits
+            for name, column in found.items():
+                if column is not None:
+                    columns.setdefault(name, []).append(_numpy(column))
+            frozen = part.zero_shot_text_features
+            if part.text_features is not None:
+                each = part.text_features
+                text = each if each.ndim == 2 else each.double().sum(dim=0) + (0.0 if text is None else text)
+    stacked = {name: np.concatenate(column) for name, column in columns.items()}
     return Predictions(
-        logits=logits,
-        zero_shot_logits=zero_shot_logits,
-        image_features=image_features,
+        logits=stacked["logits"],
+        zero_shot_logits=stacked.get("zero_shot_logits"),
+        image_features=stacked["image_features"],
         labels=np.array([sample.label for sample in samples], dtype=np.int64),
         classes=bound.classes.names,
-        temperature=np.concatenate(temperatures) if temperatures else None,
-        text_features=_numpy(normalize(text, dim=-1)) if bound.learner.per_image else _numpy(text),
-        zero_shot_text_features=_numpy(bound.zero_shot_text_features),
+        temperature=stacked.get("temperature"),
+        text_features=None if text is None else _numpy(_unit(text)),
+        zero_shot_text_features=None if frozen is None else _numpy(frozen),
         paths=tuple(sample.path for sample in samples),
         split=split,
     )
+
+
+def _unit(features: torch.Tensor) -> torch.Tensor:
+    """L2-normalised features; those that are already are left bit for bit."""
+    norms = features.norm(dim=-1)
+    return features if torch.allclose(norms, torch.ones_like(norms), atol=1e-6) else normalize(features, dim=-1)
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
