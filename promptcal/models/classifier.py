@@ -1,7 +1,7 @@
 """The classifier: a frozen CLIP, a learner, and, once bound to a class list, everything that depends on it."""
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -171,8 +171,8 @@ class BoundClassifier:
 
     @cached_property
     def _nameless(self) -> "BoundClassifier":
-        """The same classifier for a single class without a name."""
-        return BoundClassifier(self.classifier, ClassNames(("",)))
+        """The same classifier for texts that are a context and a full stop."""
+        return BoundClassifier(self.classifier, ClassNames((".",)))
 
     def _encode_in_chunks(self, prompts: Prompts) -> Float[Tensor, "B P C D"]:
         """One text pass for each image, as many images at once as memory allows.
@@ -232,7 +232,7 @@ class BoundClassifier:
         text, each = self._texts(prompts)
         nameless = None
         if "nameless_features" in needs:
-            nameless = self._nameless._encode(self.learner.nameless())[1][0, :, 0]
+            nameless = self._nameless._encode(replace(self.learner.nameless(), tail="{}"))[1][0, :, 0]
         tuned = self.learner.adapt_image(tuned)
         with torch.autocast(tuned.device.type, enabled=False):
             image = normalize(wide(tuned), dim=-1)

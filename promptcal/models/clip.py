@@ -188,8 +188,9 @@ class FrozenClip(nn.Module):
             self.require_room(texts)
             for start in range(0, len(texts), chunk):
                 ids = self.tokenizer(list(texts[start : start + chunk]), context_length=self.context_length)
-                encode = self._encode_short if short and self.is_plain_causal else self.model.encode_text
-                parts.append(encode(ids.to(self.device)))
+                ids = ids.to(self.device)
+                shortened = short and self.is_plain_causal
+                parts.append(self._encode_short(ids) if shortened else self.model.encode_text(ids, normalize=False))
             return torch.cat(parts)
 
     def _encode_short(self, ids: Int[Tensor, "n L"]) -> Float[Tensor, "n D"]:

@@ -14,21 +14,21 @@ LONGEST_LABEL = 30
 """Characters of a label that stands beside its numbers in a terminal."""
 
 
-def narrow(table: Table) -> Table:
-    """The table without intervals in the columns that have no room for them."""
-    return replace(table, lines=tuple(replace(line, cells=_narrow(line, table)) for line in table.lines))
+def narrow(table: Table, *, terminal: bool = False) -> Table:
+    """The table without intervals in the columns that have no room for them, on a page or in a terminal."""
 
+    def cells(line: Line) -> tuple[Cell, ...]:
+        return tuple(
+            cell if column.spread and (column.terminal or not terminal) else replace(cell, spread="")
+            for cell, column in zip(line.cells, table.columns, strict=False)
+        )
 
-def _narrow(line: Line, table: Table) -> tuple[Cell, ...]:
-    return tuple(
-        cell if column.spread else replace(cell, spread="")
-        for cell, column in zip(line.cells, table.columns, strict=False)
-    )
+    return replace(table, lines=tuple(replace(line, cells=cells(line)) for line in table.lines))
 
 
 def to_text(table: Table) -> str:
     """The table for a terminal: aligned, numbers to the right, intervals where there is room, best values starred."""
-    table = narrow(table)
+    table = narrow(table, terminal=True)
     labels = ["  " * line.depth + line.label for line in table.lines]
     first = max((len(label) for label in labels if len(label) <= LONGEST_LABEL), default=0)
     marked = any(cell.best for line in table.lines for cell in line.cells)

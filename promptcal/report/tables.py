@@ -15,8 +15,9 @@ MINUS = "−"
 class Column:
     """A column: its number, the heading that spans it and its neighbours, its own heading, and how values are shown.
 
-    ``spread`` says whether a narrow table has room for its intervals, ``deviation`` whether the standard deviation over
-    runs stands beside them; ``words`` marks a column of text, which stands to the left.
+    ``spread`` says whether a narrow table has room for its intervals, ``terminal`` whether a terminal has them,
+    ``deviation`` whether the standard deviation over runs stands beside them; ``words`` marks a column of text, which stands to the
+    left.
     """
 
     number: Number
@@ -26,6 +27,7 @@ class Column:
     signed: bool = False
     digits: int = 1
     spread: bool = True
+    terminal: bool = True
     deviation: bool = False
     words: bool = False
 
@@ -88,12 +90,12 @@ def main_columns(splits: Sequence[str]) -> tuple[Column, ...]:
     columns: list[Column] = []
     for split in splits:
         columns += [
-            Column(Number(split, "accuracy"), split, "acc", percent=True),
+            Column(Number(split, "accuracy"), split, "acc", percent=True, terminal=False),
             Column(Number(split, "ece"), split, "ECE", percent=True),
             Column(Number(split, "signed_gap"), split, "gap", percent=True, signed=True, spread=False),
         ]
     if {"base", "novel"} <= set(splits):
-        columns.append(Column(H, "", "H", percent=True))
+        columns.append(Column(H, "", "H", percent=True, terminal=False))
     columns += [Column(Number(split, "nll"), "NLL", split, digits=3, spread=False) for split in splits]
     return tuple(columns)
 

@@ -162,10 +162,9 @@ def test_a_tower_that_reads_no_single_token_is_refused():
         clip.encode_plan(plan(NAMES, 2, clip.tokens), prompts)
 
 
-@pytest.mark.parametrize("kind", [CLIP, CustomTextCLIP, CoCa])
+@pytest.mark.parametrize("kind", [CLIP, CustomTextCLIP])
 def test_short_texts_have_the_features_of_full_length_ones(kind):
     clip = make_clip(kind)
     texts = ["a photo of a dog.", "cat", "a photo of a great white shark in the sea."]
     full = clip.encode_texts(texts)
     torch.testing.assert_close(clip.encode_texts(texts, short=True), full, rtol=1e-12, atol=1e-12)
-    assert torch.equal(clip.encode_texts(texts, short=True), full) is (kind is CoCa)

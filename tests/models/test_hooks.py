@@ -85,8 +85,17 @@ def test_prompts_without_names(tiny_clip):
     assert bound(batch(tiny_clip)).nameless_features is None
     found = bound(batch(tiny_clip), needs={"nameless_features"}).nameless_features
     assert found.shape == (5, tiny_clip.embed_dim)
-    tokens = Classifier(tiny_clip, learner, "plain").bind(ClassNames(("",)))
-    torch.testing.assert_close(found, tokens._encode(learner.nameless())[1][0, :, 0], rtol=1e-5, atol=1e-6)
+    text, context = tiny_clip.text, learner.context.detach()
+    start, stop, end = (
+        torch.full((5, 1), token)
+        for token in (tiny_clip.tokens.start, *tiny_clip.tokens.encode("."), tiny_clip.tokens.end)
+    )
+    x = torch.cat([text.token_embedding(start), context, text.token_embedding(stop), text.token_embedding(end)], dim=1)
+    x = x + text.positional_embedding[:7]
+    for block in text.transformer.resblocks:
+        x = block(x, attn_mask=text.attn_mask[:7, :7])
+    expected = normalize(tiny_clip.project_text(text.ln_final(x[:, -1])), dim=-1)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(ConfigError, match="CoOp has no prompts without class names"):
         Classifier(tiny_clip, CoOp(tiny_clip)).bind(CLASSES)(batch(tiny_clip), needs={"nameless_features"})
 

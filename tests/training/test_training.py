@@ -204,7 +204,7 @@ def test_accumulated_batches_are_one_larger_batch(tiny_clip):
         return learner.context.detach(), history
 
     (small, rows), (large, expected) = context(5, 3), context(15, 1)
-    torch.testing.assert_close(small, large, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(small, large, rtol=1e-4, atol=2e-6)
     assert [row["steps"] for row in rows] == [row["steps"] for row in expected] == [2, 2]
     for row, other in zip(rows, expected, strict=True):
         assert row["cross_entropy"] == pytest.approx(other["cross_entropy"], rel=1e-5)
