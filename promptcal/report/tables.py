@@ -16,8 +16,8 @@ class Column:
     """A column: its number, the heading that spans it and its neighbours, its own heading, and how values are shown.
 
     ``spread`` says whether a narrow table has room for its intervals, ``terminal`` whether a terminal has them,
-    ``deviation`` whether the standard deviation over runs stands beside them; ``words`` marks a column of text, which stands to the
-    left.
+    ``deviation`` whether the standard deviation over runs stands beside them; ``words`` marks a column of text, which
+    stands to the left.
     """
 
     number: Number
