@@ -232,12 +232,12 @@ class DirichletAlpha(Head):
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
     """A linear layer started as torch starts it, from the given random numbers alone."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
     bound = inputs**-0.5
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) * bound)
-    return layer  # type: ignore[no-any-return]
+    return layer
 
 
 def _start_at_one(layer: nn.Linear) -> None:
