@@ -73,11 +73,17 @@ def asset_path(*parts: str) -> Path:
     raise ConfigError(f"'{'/'.join(parts)}' does not ship with this installation of promptcal; reinstall it.")
 
 
+PREPARATION = ("annotations", "archives", "steps")
+"""Keys of a data card that ``promptcal data`` alone reads; no part of a run's configuration."""
+
+
 @cache
 def _store_cards() -> None:
     """Put every data card of ``datasets/`` into Hydra's group ``dataset``."""
     for path in sorted(asset_path("datasets").glob("*.yaml")):
-        ConfigStore.instance().store(group="dataset", name=path.stem, node=OmegaConf.load(path))
+        card: Any = OmegaConf.load(path)
+        node = OmegaConf.create({key: value for key, value in card.items() if key not in PREPARATION})
+        ConfigStore.instance().store(group="dataset", name=path.stem, node=node)
 
 
 def options(group: str) -> list[str]:

@@ -26,7 +26,13 @@ from promptcal.types import Predictions
 SCHEMA = 1
 """Raised when the meaning of a run folder changes; part of the hash, so that old runs are not taken for new ones."""
 
-IRRELEVANT = ("data", "runs", "system", "dataset.path", "model.weights", "model.download")
+ABOUT_DATA = ("title", "folder", "other_folders", "path", "sizes", "source", "licence", "reference")
+"""Keys of a data card that only say what it is or where its files lie."""
+
+IRRELEVANT = (
+    *("data", "runs", "system", "model.weights", "model.download"),
+    *(f"dataset.{key}" for key in ABOUT_DATA),
+)
 """Keys of the configuration that cannot change a number."""
 
 STATE = "state.safetensors"

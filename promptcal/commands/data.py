@@ -1,9 +1,15 @@
-"""Look at data sets and at the feature cache.
+"""Look at data sets, fetch them, and look at the feature cache.
 
 promptcal data list                          the data sets promptcal has a card for
 promptcal data show dtd --root /data         what a card says, and whether the files on disk agree with it
 promptcal data show folder --path /my/images the same for your own images
+promptcal data check /data                   every data set below a folder: what is missing, broken, of the wrong size
+promptcal data prepare dtd /data             download a data set into the layout that is read, or say how to
+promptcal data split dtd /data --seed 1      a split file of your own, where the published one is not to be had
 promptcal data cache [--clear]               how much the image-feature cache holds; empty it
+
+'check' ends with exit code 1 where something is wrong. 'prepare' goes on where it was stopped. 'split' writes one file,
+where it says; nothing else here writes into the folder of a data set.
 """
 
 import argparse
@@ -11,9 +17,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from promptcal.data import Card
+    from promptcal.data.condition import Condition
 
-HELP = "list and check data sets; look at or clear the feature cache"
+HELP = "list, check and fetch data sets; look at or clear the feature cache"
 SHOWN_NAMES = 60
+SHOWN_PATHS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,19 +32,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("name", metavar="NAME", help="a name from 'promptcal data list'")
     show.add_argument("--root", metavar="FOLDER", help="the parent folder of all data sets (data.root)")
     show.add_argument("--path", metavar="FOLDER", help="the folder of this data set (dataset.path)")
+    check = actions.add_parser("check", help="the data sets below a folder: missing and broken images, wrong sizes")
+    check.add_argument("root", metavar="ROOT", help="the parent folder of all data sets (data.root)")
+    check.add_argument("names", nargs="*", metavar="NAME", help="these data sets alone, which then have to be there")
+    check.add_argument("--quick", action="store_true", help="see whether images are there without opening them")
+    check.add_argument("--quiet", action="store_true", help="no progress bars")
+    prepare = actions.add_parser("prepare", help="download a data set, or say step by step how to get it")
+    prepare.add_argument("name", metavar="NAME", help="a name from 'promptcal data list'")
+    prepare.add_argument("root", metavar="ROOT", help="the parent folder of all data sets (data.root)")
+    prepare.add_argument("--quiet", action="store_true", help="no progress bars")
+    split = actions.add_parser("split", help="a split file of your own by the published rule")
+    split.add_argument("name", metavar="NAME", help="a name from 'promptcal data list'")
+    split.add_argument("root", metavar="ROOT", help="the parent folder of all data sets (data.root)")
+    split.add_argument("--seed", type=int, required=True, metavar="S", help="what chance begins with")
+    split.add_argument("--out", metavar="FILE", help="where the split file goes (default: NAME_split_seedS.json here)")
     cache = actions.add_parser("cache", help="how much the image-feature cache holds")
     cache.add_argument("--folder", metavar="FOLDER", help="the cache; by default that of the configuration")
     cache.add_argument("--clear", action="store_true", help="remove every cached feature")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do one action; returns 0."""
-    if arguments.action == "list":
-        _list()
-    elif arguments.action == "show":
-        _show(arguments.name, arguments.root, arguments.path)
-    else:
-        _cache(arguments.folder, clear=arguments.clear)
+    """Do one action; returns 0, or 1 where a check has found something wrong."""
+    match arguments.action:
+        case "list":
+            _list()
+        case "show":
+            _show(arguments.name, arguments.root, arguments.path)
+        case "check":
+            return _check(arguments.root, arguments.names, opening=not arguments.quick, quiet=arguments.quiet)
+        case "prepare":
+            return _prepare(arguments.name, arguments.root, quiet=arguments.quiet)
+        case "split":
+            _split(arguments.name, arguments.root, arguments.seed, arguments.out)
+        case _:
+            _cache(arguments.folder, clear=arguments.clear)
     return 0
 
 
@@ -45,10 +74,10 @@ def _list() -> None:
     from promptcal.data.cards import SIZES, card_named, card_names
 
     cards = [card_named(name) for name in card_names()]
-    say(f"{'name':14} {'classes':>7} {'train':>7} {'val':>7} {'test':>7}  title")
+    say(f"{'name':15} {'classes':>7} {'train':>7} {'val':>7} {'test':>7}  title")
     for card in cards:
         sizes = "".join(f"{card.sizes.get(key, '-'):>{width}}" for key, width in zip(SIZES, (7, 8, 8, 8), strict=True))
-        say(f"{card.name:14} {sizes}  {card.title}{'' if card.folder else ' (needs no files)'}")
+        say(f"{card.name:15} {sizes}  {card.title}{'' if card.folder else ' (needs no files)'}")
 
 
 def _show(name: str, root: str | None, path: str | None) -> None:
@@ -77,6 +106,117 @@ def _show(name: str, root: str | None, path: str | None) -> None:
         say(f"warning     {warning}")
     check_images(task)
     say("images      all there")
+
+
+def _check(root: str, names: list[str], *, opening: bool, quiet: bool) -> int:
+    """Say in what condition the data sets below a folder are; returns 1 where one is faulty or a named one absent."""
+    from pathlib import Path
+
+    from promptcal.console import progress, say
+    from promptcal.data.cards import card_named, card_names
+    from promptcal.data.condition import condition
+    from promptcal.errors import DataError
+
+    place = Path(root).expanduser()
+    if not place.is_dir():
+        raise DataError(f"there is no folder {place}; give the parent folder of all data sets.")
+    cards = [card_named(name) for name in names or card_names()]
+    cards = [card for card in cards if card.folder is not None and (names or card.folder != ".")]
+    found = []
+    say(f"{'name':15} {'state':7} {'classes':>7} {'train':>7} {'val':>7} {'test':>7}  images")
+    for card in cards:
+        one = condition(
+            card,
+            place,
+            opening=opening,
+            bar=lambda items, label, total: progress(items, label, total=total, quiet=quiet),
+        )
+        _say_condition(one, card)
+        found.append(one)
+    states = [one.state for one in found]
+    say()
+    counted = ", ".join(f"{states.count(state)} {state}" for state in ("whole", "faulty", "absent"))
+    say(f"{counted}, in {place}")
+    if not opening:
+        say("images were not opened; without --quick broken ones are found, too")
+    return 1 if "faulty" in states or (names and "absent" in states) or set(states) == {"absent"} else 0
+
+
+def _say_condition(one: "Condition", card: "Card") -> None:
+    from promptcal.console import say
+
+    if one.folder is None:
+        say(f"{one.name:15} absent  no folder '{card.folder}'")
+        return
+    numbers = " ".join(f"{one.counts.get(key, '-'):>7}" for key in ("classes", "train", "val", "test"))
+    say(f"{one.name:15} {one.state:7} {numbers}  {one.images} in {one.folder}")
+    for fault in one.faults:
+        say(f"    {fault}")
+    if one.missing:
+        say(f"    {len(one.missing)} of {one.images} images are missing: {_first(one.missing)}")
+    if one.broken:
+        say(f"    {len(one.broken)} of {one.images} images are broken: {_first(one.broken, between=' ')}")
+
+
+def _first(items: "tuple[str, ...]", between: str = ", ") -> str:
+    return between.join(items[:SHOWN_PATHS]) + (f"{between}..." if len(items) > SHOWN_PATHS else "")
+
+
+def _prepare(name: str, root: str, *, quiet: bool) -> int:
+    """Fetch what can be fetched, and say what is left to do; returns 1 where something is."""
+    from pathlib import Path
+
+    from promptcal.console import progress, say
+    from promptcal.data.cards import card_named
+    from promptcal.data.condition import condition
+    from promptcal.data.prepare import fetch
+    from promptcal.errors import ConfigError
+
+    card = card_named(name)
+    if card.folder is None or card.folder == ".":
+        raise ConfigError(f"'{name}' has nothing to fetch.")
+    places = [Path(root).expanduser() / folder for folder in (card.folder, *card.other_folders)]
+    folder = next((place for place in places if place.is_dir()), places[0])
+    say(f"{card.title}, {card.licence}: {card.source}")
+    fetch(card, folder, say=say, bar=lambda items, label, total: progress(items, label, total=total, quiet=quiet))
+    found = condition(card, folder.parent, opening=False, bar=lambda items, label, total: items)
+    if found.state == "whole":
+        say(f"{folder}: all {found.images} images are there")
+        return 0
+    say(f"left to do in {folder}:")
+    for number, step in enumerate(card.steps, start=1):
+        say(f"  {number}. {step}")
+    for fault in found.faults:
+        say(f"because {fault}")
+    if found.missing:
+        say(f"because {len(found.missing)} of {found.images} images are missing: {_first(found.missing)}")
+    return 1
+
+
+def _split(name: str, root: str, seed: int, out: str | None) -> None:
+    """Write a split file of one's own, and say that it is not the published one."""
+    import json
+    from pathlib import Path
+
+    from promptcal.console import say
+    from promptcal.data.cards import card_named, data_folder
+    from promptcal.data.making import split_of_ones_own
+    from promptcal.data.readers.split_json import NOTE, SPLITS
+    from promptcal.errors import ConfigError, DataError
+    from promptcal.storage import write_text
+
+    file = Path(out or f"{name}_split_seed{seed}.json").expanduser().absolute()
+    if file.exists():
+        raise ConfigError(f"{file} is there already; remove it, or give another --out.")
+    card = card_named(name)
+    folder = data_folder(card, root)
+    if folder is None:
+        raise DataError(f"'{name}' lies in no folder that could be split.")
+    content = split_of_ones_own(card, folder, seed)
+    write_text(file, json.dumps(content, ensure_ascii=False) + "\n")
+    say(f"{file}: {', '.join(f'{len(content[split])} {split}' for split in SPLITS)}")
+    say(f"{content[NOTE]}")
+    say(f"use it with: dataset={name} data.root={root} dataset.reader.split={file}")
 
 
 def _say_card(card: "Card") -> None:

@@ -19,6 +19,22 @@ SIZES = ("classes", "train", "val", "test")
 
 
 @dataclass(frozen=True)
+class Archive:
+    """A file to download, and what of it goes where.
+
+    Attributes:
+        url: where it lies.
+        holds: paths in the archive, also through archives in it, and what they become in the data set's folder; for a
+            file that is no archive its name.
+        md5: the checksum of the whole file; None where its publisher gives none.
+    """
+
+    url: str
+    holds: Mapping[str, str]
+    md5: str | None = None
+
+
+@dataclass(frozen=True)
 class Card:
     """A data card.
 
@@ -27,6 +43,7 @@ class Card:
         title: its name in reports.
         reader: what reads it, a node with ``_target_``.
         folder: its folder below ``data.root``; None where it needs no files.
+        other_folders: what the folder is called elsewhere; looked for where ``folder`` is not there.
         path: its folder itself, whatever ``data.root`` is.
         templates: the texts its class names stand in.
         augment: how training images are cropped and flipped; the published augmentation where it says nothing.
@@ -34,6 +51,9 @@ class Card:
         source: where its files come from.
         licence: the terms its images come under.
         reference: the paper that introduced it.
+        annotations: what reads its raw annotations, a node with ``_target_``, for splits of one's own.
+        archives: what ``promptcal data prepare`` downloads and where the files go.
+        steps: what one has to do by hand.
     """
 
     name: str
@@ -41,12 +61,16 @@ class Card:
     reader: Mapping[str, Any]
     templates: tuple[str, ...]
     folder: str | None = None
+    other_folders: tuple[str, ...] = ()
     path: str | None = None
     augment: Augment = field(default_factory=Augment)
     sizes: Mapping[str, int] = field(default_factory=dict)
     source: str = ""
     licence: str = ""
     reference: str = ""
+    annotations: Mapping[str, Any] | None = None
+    archives: tuple[Archive, ...] = ()
+    steps: tuple[str, ...] = ()
 
 
 def read_card(node: Any) -> Card:
@@ -74,7 +98,19 @@ def read_card(node: Any) -> Card:
         if key not in SIZES:
             raise ConfigError(unknown(f"size of the data card '{card}'", str(key), SIZES))
     augment = _augment(values.get("augment") or {}, card)
-    return Card(**{**values, "templates": tuple(templates), "sizes": sizes, "augment": augment})
+    listed = {key: tuple(values.get(key) or ()) for key in ("other_folders", "steps")}
+    archives = tuple(_archive(node, card) for node in values.get("archives") or ())
+    made = {"templates": tuple(templates), "sizes": sizes, "augment": augment, "archives": archives}
+    return Card(**{**values, **listed, **made})
+
+
+def _archive(values: Any, card: str) -> Archive:
+    try:
+        return Archive(**values)
+    except TypeError as error:
+        raise ConfigError(
+            f"an archive of the data card '{card}' must be {{url, md5, holds}}, not {values!r}."
+        ) from error
 
 
 def _augment(values: Mapping[str, Any], card: str) -> Augment:
@@ -108,19 +144,18 @@ def load_task(card: Card | Mapping[str, Any] | Any, root: str | Path | None = No
     card = card if isinstance(card, Card) else read_card(card)
     reader = build(card.reader)
     task: Task = reader.read(card.name, data_folder(card, root), card.templates)
-    for split, samples in (("training", task.train), ("test", task.test)):
-        if not samples:
-            raise DataError(f"'{card.name}' has no {split} images; every task needs some.")
+    if not task.test:
+        raise DataError(f"'{card.name}' has no test images; every task needs some.")
     _report_absent_classes(task)
     return task
 
 
 def _report_absent_classes(task: Task) -> None:
-    """Say in the log which classes a split has no images of; an empty validation split is no fault."""
+    """Say in the log which classes a split has no images of; a split without any images is no fault here."""
     everything = set(range(len(task.classes)))
     for split, samples in (("training", task.train), ("validation", task.val), ("test", task.test)):
         absent = sorted(everything - {sample.label for sample in samples})
-        if absent and (samples or split != "validation"):
+        if absent and samples:
             names = ", ".join(task.classes.names[label] for label in absent)
             logger.warning("'%s' has no %s images of: %s.", task.name, split, names)
 
@@ -137,10 +172,12 @@ def data_folder(card: Card, root: str | Path | None) -> Path | None:
     if root is None:
         below = "" if card.folder == "." else f"data.root=/parent (its folder there is '{card.folder}') or "
         raise DataError(f"'{card.name}' is read from disk; give {below}dataset.path=/its/folder.")
-    folder = Path(root).expanduser() / str(card.folder)
-    if not folder.is_dir():
-        raise DataError(f"there is no folder {folder} for '{card.name}'; correct data.root or give dataset.path.")
-    return folder
+    places = [Path(root).expanduser() / place for place in (card.folder, *card.other_folders)]
+    for folder in places:
+        if folder.is_dir():
+            return folder
+    named = " or ".join(map(str, places))
+    raise DataError(f"there is no folder {named} for '{card.name}'; correct data.root or give dataset.path.")
 
 
 def size_warnings(card: Card | Mapping[str, Any] | Any, task: Task) -> list[str]:

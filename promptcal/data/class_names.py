@@ -1,23 +1,29 @@
 """The one normaliser of class names: what every reader applies before a name reaches a template."""
 
 import html
+import logging
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Literal
 
 from promptcal.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 SPECIAL_TOKEN = re.compile(r"<\|?(start|end)_?of_?text\|?>", re.IGNORECASE)
 """How CLIP's tokenizers write their start and end tokens; a name that holds one would end its own text early."""
 
 
-def normalise_class_names(raw: Sequence[str]) -> tuple[str, ...]:
+def normalise_class_names(raw: Sequence[str], *, duplicates: Literal["refuse", "say"] = "refuse") -> tuple[str, ...]:
     """Class names as they enter the templates: underscores become spaces, runs of white space one space, ends trimmed.
 
     Unicode is brought to its composed form (NFC). Case, hyphens and slashes stay; the tokenizer lower-cases later.
 
     Args:
         raw: the names in label order, as the data set spells them.
+        duplicates: what to do about equal names: refuse them, or say in the log that their logits will be tied, for
+            published lists that have such names.
 
     Raises:
         DataError: a name that is empty, that holds a special token of the tokenizer, or that equals another one up to
@@ -33,7 +39,9 @@ def normalise_class_names(raw: Sequence[str]) -> tuple[str, ...]:
                 f"the name of class {label}, {raw[label]!r}, holds a token of the tokenizer's own; rename it."
             )
         other = seen.setdefault(name.lower(), label)
-        if other != label:
+        if other != label and duplicates == "say":
+            logger.warning("classes %d and %d are both called '%s'; their logits are tied.", other, label, name)
+        elif other != label:
             raise DataError(
                 f"classes {other} ({raw[other]!r}) and {label} ({raw[label]!r}) have the same name '{name}' once "
                 f"underscores, spaces and case are set aside; rename one."

@@ -9,15 +9,13 @@ from typing import Any
 
 from promptcal.config import register
 from promptcal.data.class_names import normalise_class_names
+from promptcal.data.folders import class_folders, is_image, visible_files
 from promptcal.data.sources import FolderImages
 from promptcal.data.splits import split_by_class
 from promptcal.errors import ConfigError, DataError, unknown
 from promptcal.types import ClassNames, Sample, Task
 
 logger = logging.getLogger(__name__)
-
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-JUNK = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 
 
 @register("reader", "image_folder")
@@ -50,9 +48,9 @@ class ImageFolder:
         """The task of this folder; raises DataError where there are no classes, or no train or test images."""
         if folder is None:
             raise DataError(f"the data set '{name}' lies in a folder; give dataset.path=/its/folder.")
-        if _folders(folder / self.train):
+        if class_folders(folder / self.train):
             return self._split(name, folder, templates)
-        classes = {path.name: _images(path, folder) for path in _folders(folder)}
+        classes = {path.name: _images(path, folder) for path in class_folders(folder)}
         order = _in_order(folder, [classes])
         samples = [Sample(path, label) for label, raw in enumerate(order) for path in classes[raw]]
         train, val, test = split_by_class(samples, self.fractions, random.Random(self.split_seed))
@@ -60,10 +58,10 @@ class ImageFolder:
 
     def _split(self, name: str, folder: Path, templates: tuple[str, ...]) -> Task:
         for part in (self.train, self.test):
-            if not _folders(folder / part):
+            if not class_folders(folder / part):
                 raise DataError(f"{folder / part} has no class folders; '{name}' needs train and test images.")
         parts = [
-            {path.name: _images(path, folder) for path in _folders(folder / part)}
+            {path.name: _images(path, folder) for path in class_folders(folder / part)}
             for part in (self.train, self.val, self.test)
         ]
         order = _in_order(folder, parts)
@@ -81,27 +79,15 @@ class ImageFolder:
         return ClassNames(normalise_class_names([names.get(raw, raw) for raw in order]), templates)
 
 
-def _is_junk(path: Path) -> bool:
-    return path.name.startswith(".") or path.name.lower() in JUNK
-
-
-def _folders(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not _is_junk(path))
-
-
 def _images(class_folder: Path, root: Path) -> list[str]:
     """The image files of a class at any depth, in name order, relative to the data set's folder."""
-    files = [
-        path
-        for path in sorted(class_folder.rglob("*"))
-        if path.is_file() and not any(_is_junk(part) for part in (path, *path.relative_to(class_folder).parents))
-    ]
-    others = [path for path in files if path.suffix.lower() not in SUFFIXES]
+    files = visible_files(class_folder)
+    others = [path for path in files if not is_image(path)]
     if others:
-        logger.warning("%d files of %s are no images and are left out, e.g. %s.", len(others), class_folder, others[0])
-    return [path.relative_to(root).as_posix() for path in files if path.suffix.lower() in SUFFIXES]
+        first = class_folder / others[0]
+        logger.warning("%d files of %s are no images and are left out, e.g. %s.", len(others), class_folder, first)
+    base = class_folder.relative_to(root).as_posix()
+    return [f"{base}/{path}" for path in files if is_image(path)]
 
 
 def _in_order(folder: Path, parts: Sequence[Mapping[str, Sequence[str]]]) -> list[str]:

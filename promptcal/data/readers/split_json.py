@@ -1,6 +1,7 @@
 """CoOp's split files, as they lie on disk."""
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,7 +13,11 @@ from promptcal.data.sources import FolderImages
 from promptcal.errors import DataError
 from promptcal.types import ClassNames, Sample, Task
 
+logger = logging.getLogger(__name__)
+
 SPLITS = ("train", "val", "test")
+NOTE = "note"
+"""A key of split files that promptcal itself makes: what a reader of results must know of the split."""
 
 
 @register("reader", "split_json")
@@ -67,8 +72,8 @@ def _entries(file: Path) -> dict[str, list[tuple[str, int, str]]]:
     """The entries of each split, checked."""
     if not file.is_file():
         raise DataError(
-            f"there is no split file {file}; put the published one there (promptcal does not make its own split), or "
-            f"use the image_folder reader."
+            f"there is no split file {file}; put the published one there, or make one of your own, whose results do "
+            f"not compare with published ones, with 'promptcal data split'."
         )
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -79,6 +84,8 @@ def _entries(file: Path) -> dict[str, list[tuple[str, int, str]]]:
     for split in ("train", "test"):
         if not content.get(split):
             raise DataError(f"the split file {file} has no '{split}' entries; a task needs train and test images.")
+    if note := content.get(NOTE):
+        logger.warning("%s: %s", file, note)
     return {split: _checked(file, split, content.get(split) or []) for split in SPLITS}
 
 
