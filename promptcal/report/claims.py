@@ -49,14 +49,11 @@ def published() -> tuple[Mapping[str, Source], tuple[Claim, ...]]:
     if not isinstance(content, dict):
         raise TypeError("published.yaml must be a mapping")
     sources = {key: Source(**values) for key, values in content["sources"].items()}
-    claims = [
-        Claim(
-            *about,
-            {name: value / 100 for name, value in zip(content["datasets"], values, strict=True) if value is not None},
-            None if average is None else average / 100,
-        )
-        for *about, values, average in content["rows"]
-    ]
+    names = content["datasets"]
+    claims = []
+    for source, method, calibrator, split, metric, printed, mean in content["rows"]:
+        values = {name: value / 100 for name, value in zip(names, printed, strict=True) if value is not None}
+        claims.append(Claim(source, method, calibrator, split, metric, values, None if mean is None else mean / 100))
     return sources, tuple(claims)
 
 

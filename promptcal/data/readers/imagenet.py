@@ -105,10 +105,11 @@ def imagenet_names(name: str, file: Path) -> dict[str, str]:
                 raise DataError(f"{place}: the line '{' '.join(wrong[0])}' is not 'wnid name'.")
             return {wnid: called for wnid, called in pairs}
     from open_clip import IMAGENET_CLASSNAMES
-    from timm.data import ImageNetInfo
+    from timm.data.imagenet_info import ImageNetInfo
 
     logger.warning("there is no %s; '%s' takes the class names that come with open_clip.", file, name)
-    return dict(zip(ImageNetInfo("imagenet-1k").label_names(), IMAGENET_CLASSNAMES, strict=True))
+    ids: list[str] = ImageNetInfo("imagenet-1k").label_names()  # type: ignore[no-untyped-call]
+    return dict(zip(ids, IMAGENET_CLASSNAMES, strict=True))
 
 
 def _names(name: str, file: Path, known: Mapping[str, str], ids: Sequence[str]) -> tuple[str, ...]:
