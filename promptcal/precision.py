@@ -19,6 +19,13 @@ def wide(tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 @contextmanager
+def outside_autocast(device: torch.device) -> Iterator[None]:
+    """No autocast in here: matrix products of float32 stay float32."""
+    with torch.autocast(device.type, enabled=False):
+        yield
+
+
+@contextmanager
 def autocast(device: torch.device, precision: str) -> Iterator[None]:
     """Autocast of a device in the precision of the configuration; nothing for ``float32``.
 

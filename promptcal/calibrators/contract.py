@@ -42,6 +42,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         keeps_argmax: the predicted class of a row never changes.
         learns_from: ``rows`` of the fitting split; its ``classes`` and texts alone, so that no score is in-sample;
             or ``nothing``, so that it may transform without ``fit``.
+        reads_other_rows: what becomes of a row depends on the rows that it is transformed with.
         needs: optional fields of Predictions that it reads, at fit and at transform.
         n_fit_: how many rows it was fitted on.
         classes_: the classes it was fitted on: names, or 0 … C-1 after a fit on an array.
@@ -53,6 +54,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     learns_from: LearnsFrom = "rows"
     transfers_to_new_classes: bool = True
     keeps_argmax: bool = True
+    reads_other_rows: bool = False
     needs: frozenset[str] = frozenset()
 
     n_fit_: int

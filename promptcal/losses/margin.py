@@ -8,11 +8,8 @@ from torch import Tensor
 
 from promptcal.config import register
 from promptcal.errors import ConfigError
-from promptcal.precision import wide
+from promptcal.losses.reading import chosen_logits
 from promptcal.types import Outputs
-
-REFERENCE_SCALE = 100.0
-"""The logit scale of OpenAI's CLIP, for which the published weights were chosen."""
 
 
 @register("loss", "margin_mean_variance")
@@ -20,7 +17,7 @@ REFERENCE_SCALE = 100.0
 class MarginMeanVariance:
     """L = −α·mean_i m_i + β·var_i m_i with the margin m_i = z_{i,y} − max_{j≠y} z_{i,j}.
 
-    z are the logits times the logit scale, never divided by a temperature. The variance is biased (divisor b), so it is
+    z are the logits times the logit scale, not divided by a temperature. The variance is biased (divisor b), so it is
     0 for a batch of 1, and the term is then −α·m alone: methods trained with batches of 1 get no variance from it.
 
     Args:
@@ -29,6 +26,7 @@ class MarginMeanVariance:
         beta: weight of the variance; 0.01 there.
         rescale: for a model whose logit scale s is not 100, use α·(100/s) and β·(100/s)², which weighs margins in
             cosine units as the authors' code does. Off by default: then the published constants are taken as they are.
+        reads: ``logits``, or ``calibrated_logits`` for those divided by the instance temperature.
 
     Raises:
         ConfigError: a single class, which has no runner-up.
@@ -41,15 +39,15 @@ class MarginMeanVariance:
     alpha: float = 0.1
     beta: float = 0.01
     rescale: bool = False
+    reads: str = "logits"
     needs: ClassVar[frozenset[str]] = frozenset()
     replaces_cross_entropy: ClassVar[bool] = False
     of_text: ClassVar[bool] = False
 
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value over the batch."""
-        margins = margin(wide(outputs.logits), labels)
-        ratio = REFERENCE_SCALE / outputs.logit_scale if self.rescale else 1.0
-        return -self.alpha * ratio * margins.mean() + self.beta * ratio**2 * margins.var(correction=0)
+        margins = margin(chosen_logits(outputs, self.reads, rescale=self.rescale), labels)
+        return -self.alpha * margins.mean() + self.beta * margins.var(correction=0)
 
 
 def margin(logits: Float[Tensor, "b C"], labels: Int[Tensor, " b"]) -> Float[Tensor, " b"]:

@@ -8,10 +8,31 @@ METHODS = {
     "kgcoop": "KgCoOp",
     "maple": "MaPLe",
 }
+PLUGINS = {
+    "mbls": "MbLS",
+    "penalty": "zero-shot penalty",
+    "zs_norm": "ZS-Norm",
+    "dca": "DCA",
+    "mdca": "MDCA",
+    "mmce": "MMCE",
+    "mmce_weighted": "weighted MMCE",
+    "dor": "DOR",
+    "flsd53": "FLSD-53",
+    "brier": "Brier",
+    "ce_brier": "CE and Brier",
+    "fcl": "FCL",
+    "entropy": "confidence penalty",
+    "text_alignment": "text alignment",
+    "moments_mean": "mean moment",
+    "moments_covariance": "covariance moment",
+    "orthogonality_frobenius": "orthogonality (Frobenius)",
+}
 CALIBRATORS = {
     "temperature": "TS",
     "temperature_ece": "TS (by ECE)",
     "fixed_temperature": "fixed temperature",
+    "cots": "CoTS",
+    "cots_val": "CoTS (validation)",
     "ensemble_temperature": "ensemble TS",
     "parametrised_temperature": "parametrised TS",
     "logit_mlp": "logit MLP",
@@ -64,7 +85,8 @@ def method_name(label: str) -> str:
     >>> method_name("coop+margin+moments")
     'CoOp + margin + moments'
     """
-    return " + ".join(METHODS.get(part, part.replace("_", " ")) for part in label.split("+"))
+    known = METHODS | PLUGINS
+    return " + ".join(known.get(part, part.replace("_", " ")) for part in label.split("+"))
 
 
 def calibrator_name(label: str) -> str:

@@ -126,6 +126,8 @@ def test_clone_is_unfitted_and_alike(calibrator):
 
 
 def test_rows_do_not_depend_on_each_other(calibrator, base):
+    if calibrator.reads_other_rows:
+        pytest.skip("it says that it reads the other rows")
     rows = np.arange(0, 200, 3)
     whole = calibrator.transform(base).probs()[rows]
     assert np.allclose(calibrator.transform(take(base, rows)).probs(), whole, rtol=1e-5, atol=1e-8)

@@ -1,11 +1,26 @@
 from promptcal.calibrators import build_calibrator
 from promptcal.config import options
-from promptcal.report.names import CALIBRATORS, INSTEAD, METHODS, METRICS, calibrator_name, method_name, metric_name
+from promptcal.report.names import (
+    CALIBRATORS,
+    INSTEAD,
+    METHODS,
+    METRICS,
+    PLUGINS,
+    calibrator_name,
+    method_name,
+    metric_name,
+)
 
 
 def test_every_method_recipe_has_a_name_and_no_name_is_left_over():
     assert set(METHODS) == set(options("method"))
     assert method_name("coop_ep50+margin") == "CoOp (TCPT recipe) + margin"
+
+
+def test_plugins_that_are_named_exist_and_are_no_methods():
+    assert set(PLUGINS) <= set(options("plugin"))
+    assert set(PLUGINS).isdisjoint(METHODS)
+    assert method_name("coop+mbls+label_smoothing") == "CoOp + MbLS + label smoothing"
 
 
 def test_every_calibrator_has_a_name_and_no_name_is_left_over():
@@ -16,7 +31,7 @@ def test_every_calibrator_has_a_name_and_no_name_is_left_over():
 
 
 def test_names_are_told_apart():
-    for names in (METHODS, CALIBRATORS, METRICS):
+    for names in (METHODS, PLUGINS, CALIBRATORS, METRICS):
         assert len(set(names.values())) == len(names)
 
 
