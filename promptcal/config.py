@@ -194,7 +194,7 @@ def build(config: Any, **injected: Any) -> Any:
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"there is no '_target_' to build in {node!r}.")
     arguments = {str(key): value for key, value in node.items() if key != "_target_"}
-    target = _locate(str(node["_target_"]))
+    target = locate(str(node["_target_"]))
     parameters = inspect.signature(target).parameters
     arguments |= {name: value for name, value in injected.items() if name in parameters}
     unexpected = sorted(set(arguments) - set(parameters))
@@ -210,7 +210,12 @@ def build(config: Any, **injected: Any) -> Any:
     return target(**arguments)
 
 
-def _locate(path: str) -> Callable[..., Any]:
+def locate(path: str) -> Callable[..., Any]:
+    """What a ``_target_`` names.
+
+    Raises:
+        ConfigError: a target that is not trusted, or nothing.
+    """
     if not path.startswith(tuple(TRUSTED)):
         raise ConfigError(f"'{path}' may not be built: only {', '.join(TRUSTED)} and declared plug-ins are trusted.")
     module, _, name = path.rpartition(".")

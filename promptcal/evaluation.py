@@ -6,6 +6,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from promptcal.calibrators import fit_for
+from promptcal.losses import contract as terms
 from promptcal.metrics import measure
 from promptcal.run import method_label
 from promptcal.types import Predictions
@@ -34,11 +35,7 @@ def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> li
 
 def remarks(config: DictConfig) -> list[str]:
     """What a reader of the report must know of how this configuration trains."""
-    notes = []
-    targets = [str(node["_target_"]) for node in config.losses.values() if node]
-    margin = any(target.endswith(".MarginMeanVariance") for target in targets)
-    if margin and config.training.batch_size == 1:
-        notes.append("batches of 1 have no margin variance: the margin term is its mean alone.")
+    notes = terms.remarks([node for node in config.losses.values() if node], int(config.training.batch_size))
     if config.choices.averaging == "best_on_val":
         notes.append(
             f"the epoch with the best {config.averaging.metric} on the base validation images is deployed; calibrators "

@@ -23,8 +23,8 @@ from promptcal.learners.contract import Learner
 from promptcal.loggers.contract import About, log_epoch, log_metrics, open_loggers
 from promptcal.losses.contract import check_terms
 from promptcal.metrics import accuracy, ece, nll
-from promptcal.models.classifier import BoundClassifier, Classifier
-from promptcal.preparation import Prepared, cache_of, prepare, reference_of
+from promptcal.models.classifier import BoundClassifier
+from promptcal.preparation import Prepared, cache_of, classifier_of, prepare, reference_of
 from promptcal.run import LOGS, RunFolder, made_with, method_label
 from promptcal.storage import save_predictions, save_tensors, write_json, write_jsonl
 from promptcal.training.images import ImageSide
@@ -110,7 +110,7 @@ def assemble(prepared: Prepared, *, quiet: bool) -> Assembled:
         generator=torch.Generator().manual_seed(int(config.seed)),
     )
     learner.to(clip.device)
-    classifier = Classifier(clip, learner, config.text_pass, float(config.system.memory_gb), reference)
+    classifier = classifier_of(config, clip, learner, reference)
     targets = {name: classifier.bind(target.classes) for name, target in splits.targets.items()}
     images = ImageSide(
         clip=clip,

@@ -16,9 +16,9 @@ from promptcal.data.sources import FolderImages
 from promptcal.data.views import centre_view
 from promptcal.errors import ConfigError, DataError
 from promptcal.learners.contract import Learner
-from promptcal.models.classifier import BoundClassifier, Classifier
+from promptcal.models.classifier import BoundClassifier
 from promptcal.models.clip import FrozenClip
-from promptcal.preparation import device_of, reference_of
+from promptcal.preparation import classifier_of, device_of, reference_of
 from promptcal.run import RunFolder, find_runs
 from promptcal.training.predict import predict
 from promptcal.types import Batch, ClassNames, Predictions, Sample
@@ -111,9 +111,7 @@ def load(
     )
     learner.load_state_dict(folder.learner_state())
     learner.to(clip.device).eval()
-    bound = Classifier(clip, learner, config.text_pass, float(config.system.memory_gb), reference).bind(
-        ClassNames(names, trained.templates)
-    )
+    bound = classifier_of(config, clip, learner, reference).bind(ClassNames(names, trained.templates))
     wanted = calibrator or next((name for name in config.calibrators if name != "none"), "none")
     stored = [name for name in ("val", "base") if (folder.path / "predictions" / f"{name}.safetensors").is_file()]
     fitted = fit_for(wanted, {name: folder.predictions(name) for name in stored[:1]})

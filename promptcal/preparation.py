@@ -15,7 +15,8 @@ from promptcal.data import Card, check_images, load_task, read_card, size_warnin
 from promptcal.data.features import FeatureCache
 from promptcal.data.protocols import Splits
 from promptcal.errors import ConfigError
-from promptcal.models.classifier import Reference
+from promptcal.learners.contract import Learner
+from promptcal.models.classifier import Classifier, Reference
 from promptcal.models.clip import FrozenClip
 from promptcal.run import RunFolder, identity, method_label
 
@@ -98,3 +99,16 @@ def reference_of(config: DictConfig) -> Reference:
     node = config.reference
     templates = node.by_dataset.get(config.choices.dataset) or node.templates
     return Reference((templates,) if isinstance(templates, str) else tuple(templates), str(node.average))
+
+
+def classifier_of(config: DictConfig, clip: FrozenClip, learner: Learner, reference: Reference) -> Classifier:
+    """The frozen model and a learner, put together as the configuration says."""
+    fixed = config.fixed_temperature
+    return Classifier(
+        clip,
+        learner,
+        text_pass=config.text_pass,
+        memory_gb=float(config.system.memory_gb),
+        reference=reference,
+        fixed_temperature=None if fixed is None else float(fixed),
+    )

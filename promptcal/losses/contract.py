@@ -1,11 +1,12 @@
 """What every loss term offers, and which terms go together."""
 
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from promptcal.config import locate
 from promptcal.errors import ConfigError
 from promptcal.types import Outputs
 
@@ -15,7 +16,8 @@ class LossTerm(Protocol):
     """One additive term: a weight and a scalar value of a batch, in float32 or wider.
 
     ``needs`` names what it reads beyond logits and features (``zero_shot_logits``); ``replaces_cross_entropy`` says
-    that the term stands in for cross-entropy; ``of_text`` that it acts on learned text features.
+    that the term stands in for cross-entropy; ``of_text`` that it acts on learned text features. A class may also have
+    a static method ``remarks(settings, batch_size)``: what the reader of a report must know, see ``remarks``.
     """
 
     weight: float
@@ -46,3 +48,12 @@ def check_terms(terms: Mapping[str, LossTerm], *, learns_text: bool, n_classes: 
             raise ConfigError(
                 f"the term '{name}' acts on learned text features, but this learner learns no text; leave it out."
             )
+
+
+def remarks(nodes: Iterable[Mapping[str, Any]], batch_size: int) -> list[str]:
+    """What the terms of these configuration nodes have to say of their settings and of the batch size."""
+    said: list[str] = []
+    for node in nodes:
+        own = getattr(locate(str(node["_target_"])), "remarks", None)
+        said += own(node, batch_size) if own else []
+    return said

@@ -1,7 +1,8 @@
 """The mean-variance margin of TCPT: margins wide on average and alike across samples."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -43,6 +44,12 @@ class MarginMeanVariance:
     needs: ClassVar[frozenset[str]] = frozenset()
     replaces_cross_entropy: ClassVar[bool] = False
     of_text: ClassVar[bool] = False
+
+    @staticmethod
+    def remarks(settings: Mapping[str, Any], batch_size: int) -> list[str]:
+        """What the reader of a report must know of batches of 1."""
+        del settings
+        return ["batches of 1 have no margin variance: the margin term is its mean alone."] if batch_size == 1 else []
 
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value over the batch."""

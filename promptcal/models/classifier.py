@@ -52,6 +52,7 @@ class Classifier:
         text_pass: ``fast`` (exact, shares what the classes have in common) or ``plain`` (every class at full length).
         memory_gb: how much a text pass may hold at once, where every image has one of its own.
         reference: the frozen texts that the recipe's terms look at.
+        fixed_temperature: a constant that divides all tuned logits, in training and afterwards; None = none.
     """
 
     clip: FrozenClip
@@ -59,6 +60,11 @@ class Classifier:
     text_pass: str = "fast"
     memory_gb: float = 8.0
     reference: Reference = Reference()
+    fixed_temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.fixed_temperature is not None and not self.fixed_temperature > 0:
+            raise ConfigError(f"fixed_temperature={self.fixed_temperature} must be above 0, as it divides the logits.")
 
     def bind(self, classes: ClassNames) -> "BoundClassifier":
         """The classifier of these classes; refused for a learner tied to other classes."""
@@ -234,6 +240,7 @@ class BoundClassifier:
         if "nameless_features" in needs:
             nameless = self._nameless._encode(replace(self.learner.nameless(), tail="{}"))[1][0, :, 0]
         tuned = self.learner.adapt_image(tuned)
+        constant = self.classifier.fixed_temperature
         with torch.autocast(tuned.device.type, enabled=False):
             image = normalize(wide(tuned), dim=-1)
             text = wide(text)
@@ -247,6 +254,7 @@ class BoundClassifier:
                 logit_bias=self.clip.logit_bias,
                 zero_shot_moments=self.zero_shot_moments,
                 learns_text=self.learner.learns_text,
+                temperature=None if constant is None else torch.full_like(image[:, 0], constant),
                 zero_shot_image_features=None if raw is None else normalize(wide(raw), dim=-1),
                 reference_text_features=self.reference_text_features,
                 prompt_features=None if each is None or self.learner.per_image else each[0],
