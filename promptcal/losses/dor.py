@@ -99,7 +99,7 @@ class DynamicOutlierRegularisation:
     def draw(self, outputs: Outputs) -> Int[Tensor, " B"]:
         """The indices of the words of this step, without repetition; the same for the same logits."""
         bits = outputs.logits.detach().float().cpu().numpy().tobytes()
-        generator = torch.Generator().manual_seed((self.seed * 2**32 + crc32(bits)) % 2**63)
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + crc32(bits)) % 2**32)
         return torch.randperm(len(self.words), generator=generator)[: self.batch]
 
     @staticmethod

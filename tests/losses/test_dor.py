@@ -9,6 +9,7 @@ from torch.nn.functional import normalize
 from promptcal.errors import ConfigError
 from promptcal.learners.cocoop import CoCoOp
 from promptcal.learners.coop import CoOp
+from promptcal.losses import dor
 from promptcal.losses import nouns as sources
 from promptcal.losses.dor import DynamicOutlierRegularisation, forms
 from promptcal.models.classifier import Classifier
@@ -16,6 +17,17 @@ from promptcal.models.text_plan import plan
 from promptcal.types import Batch, ClassNames
 
 CLASSES = ClassNames(("goldfish", "electric rays", "cliff"), ("a photo of a {}.", "a {}."))
+
+
+WORDS = (*sources.nouns("imagenet")[:80], "cliff")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_nouns():
+    """Eighty class names of ImageNet and one more, as a thousand take long to encode."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dor, "nouns", lambda source: WORDS if source == "imagenet" else sources.nouns(source))
+        yield
 
 
 def generator(seed=0):
@@ -38,8 +50,8 @@ def some_outputs(classifier, seed=0):
 
 
 def test_the_pool_holds_the_nouns_that_are_most_like_the_classes(classifier, term):
-    words = [word for word in sources.nouns("imagenet") if word not in ("goldfish", "electric ray", "cliff")]
-    assert len(words) == len(sources.nouns("imagenet")) - 3
+    words = [word for word in WORDS if word not in ("goldfish", "electric ray", "cliff")]
+    assert len(words) == 78
 
     def frozen(names):
         each = [
@@ -116,7 +128,7 @@ def test_what_cannot_be_is_refused(tiny_clip, classifier):
     with pytest.raises(ConfigError, match="at least 1"):
         DynamicOutlierRegularisation(classifier, CLASSES, generator(), source="imagenet", batch=0)
     with pytest.raises(ConfigError, match="no outliers"):
-        DynamicOutlierRegularisation(classifier, ClassNames(sources.nouns("imagenet")), generator(), source="imagenet")
+        DynamicOutlierRegularisation(classifier, ClassNames(WORDS), generator(), source="imagenet")
 
 
 INDEX = "  1 This is a licence with spaces.\nelectric_ray n 1 0\ncat n 8 4\ncat n 8 4\n'hood n 1 2\n"

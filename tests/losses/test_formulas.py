@@ -245,7 +245,7 @@ TERMS = {
 
 
 @pytest.mark.parametrize("name", TERMS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10_000), b=st.integers(1, 9), classes=st.integers(2, 7), divided=st.booleans())
 def test_the_equation_in_float64(random_outputs, name, seed, b, classes, divided):
     term, equation = TERMS[name]
@@ -257,19 +257,19 @@ def test_the_equation_in_float64(random_outputs, name, seed, b, classes, divided
 
 
 @pytest.mark.parametrize("name", TERMS)
-@pytest.mark.parametrize("per_image", [False, True])
-def test_the_gradient_is_that_of_finite_differences(random_outputs, name, per_image):
-    outputs, labels = random_outputs(b=7, classes=4, width=5, seed=11, per_image=per_image, divided=True)
+def test_the_gradient_is_that_of_finite_differences(random_outputs, name):
     term = TERMS[name][0]
+    for per_image in (False, True) if term.of_text else (False,):
+        outputs, labels = random_outputs(b=3, classes=4, width=3, seed=8, per_image=per_image, divided=True)
+        field = "text_features" if term.of_text else "logits"
+        leaf = getattr(outputs, field)
 
-    def value(logits, text):
-        return term(replace(outputs, logits=logits, text_features=text), labels)
+        def value(leaf, field=field, outputs=outputs, labels=labels):
+            return term(replace(outputs, **{field: leaf}), labels)
 
-    leaves = (outputs.logits, outputs.text_features)
-    assert torch.autograd.gradcheck(value, leaves, eps=1e-6, atol=1e-7)
-    gradients = torch.autograd.grad(value(*leaves), leaves, allow_unused=True)
-    reached = [gradient is not None and bool(gradient.abs().sum() > 0) for gradient in gradients]
-    assert reached == ([False, True] if term.of_text else [True, False])
+        assert torch.autograd.gradcheck(value, (leaf,), eps=1e-6, atol=1e-7)
+        (gradient,) = torch.autograd.grad(value(leaf), leaf)
+        assert gradient.abs().sum() > 0
 
 
 EXTREMES = {
@@ -282,9 +282,12 @@ EXTREMES = {
 
 
 @pytest.mark.parametrize("name", TERMS)
-@pytest.mark.parametrize("case", EXTREMES)
-def test_confident_logits_in_float32_have_finite_values_and_gradients(random_outputs, name, case):
-    outputs, _ = random_outputs(b=2, classes=3, dtype=torch.float32, scale=100.0)
+def test_confident_logits_in_float32_have_finite_values_and_gradients(random_outputs, name):
+    for case in EXTREMES:
+        look_at_extreme(*random_outputs(b=2, classes=3, dtype=torch.float32, scale=100.0), name, case)
+
+
+def look_at_extreme(outputs, _, name, case):
     outputs = replace(outputs, logits=torch.tensor(EXTREMES[case], requires_grad=True))
     labels = torch.tensor([0, 1])
     term, equation = TERMS[name]
