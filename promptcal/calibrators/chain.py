@@ -48,6 +48,11 @@ class Chain(Calibrator):
         return all(step.keeps_argmax for step in self._made())
 
     @property
+    def reads_other_rows(self) -> bool:  # type: ignore[override]
+        """Any step does."""
+        return any(step.reads_other_rows for step in self._made())
+
+    @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         """What any step needs."""
         return frozenset().union(*(step.needs for step in self._made()))

@@ -38,4 +38,5 @@ class TextDispersion:
         """The value for the current class list; the labels are not read."""
         del labels
         text = normalize(tuned_texts(outputs), dim=-1)
-        return -vector_norm(text - text.mean(dim=-2, keepdim=True), dim=-1).mean()
+        distances: Tensor = vector_norm(text - text.mean(dim=-2, keepdim=True), dim=-1)
+        return -distances.mean()

@@ -54,8 +54,11 @@ def test_the_temperature_of_validation_is_used_as_it_is(val, novel):
     assert "without labels" in fitted.report()
 
 
-def test_it_starts_from_what_earlier_steps_left(novel):
-    chained = build_calibrator("fixed_temperature+cots").transform(novel)
+def test_it_starts_from_what_earlier_steps_left(val, novel):
+    chain = build_calibrator("fixed_temperature+cots").fit(val)
+    assert chain.reads_other_rows
+    assert chain.learns_from == "classes"
+    chained = chain.transform(novel)
     assert chained.temperature == pytest.approx(CoTS().transform(novel).temperature, rel=1e-6)
 
 
