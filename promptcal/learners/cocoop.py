@@ -66,11 +66,11 @@ class CoCoOp(Learner):
         return Prompts(text=(self.context + shift[:, None])[:, None, None])
 
 
-def seeded_linear(width_in: int, width_out: int, generator: torch.Generator | None) -> nn.Linear:
+def seeded_linear(width_in: int, width_out: int, generator: torch.Generator | None, *, bias: bool = True) -> nn.Linear:
     """A linear layer that starts as ``nn.Linear`` does, U(−1/√in, 1/√in), from a generator of its own."""
-    layer = nn.Linear(width_in, width_out, device="meta").to_empty(device="cpu")
+    layer = nn.Linear(width_in, width_out, bias=bias, device="meta").to_empty(device="cpu")
     bound = 1 / math.sqrt(width_in)
     with torch.no_grad():
-        layer.weight.uniform_(-bound, bound, generator=generator)
-        layer.bias.uniform_(-bound, bound, generator=generator)
+        for parameter in layer.parameters():
+            parameter.uniform_(-bound, bound, generator=generator)
     return layer

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from promptcal.config import register
-from promptcal.errors import ConfigError
 from promptcal.learners.cocoop import seeded_linear
 from promptcal.learners.contract import Learner
+from promptcal.learners.deep import deep_image, deep_text, deep_tokens, first_words, require_at_least_one
 from promptcal.models.clip import FrozenClip
 from promptcal.types import Prompts
 
@@ -52,35 +52,14 @@ class MaPLe(Learner):
     ) -> None:
         super().__init__()
         clip.require_image_tokens()
-        if depth < 1 or n_context < 1:
-            raise ConfigError(f"MaPLe needs depth and n_context of at least 1, not {depth} and {n_context}.")
-        self.depth = min(depth, clip.text_layers, clip.image_layers)
-        words = init.split()
-        start, self.tail = self._start(clip, words, n_context, generator)
-        self.context = nn.Parameter(start)
+        require_at_least_one(n_context=n_context, depth=depth)
+        depth = min(depth, clip.text_layers, clip.image_layers)
+        context, self.tail = first_words(clip, n_context, init, generator)
+        self.context = nn.Parameter(context)
         self.projection = seeded_linear(clip.text_width, clip.image_width, generator)
-        self.deep_text = nn.ParameterList(
-            nn.Parameter(0.02 * torch.randn(n_context, clip.text_width, generator=generator))
-            for _ in range(1, self.depth)
-        )
+        self.deep_text = deep_tokens(depth, n_context, clip.text_width, generator)
         first = seeded_linear(clip.text_width, clip.image_width, generator)
-        self.deep_projections = nn.ModuleList(copy.deepcopy(first) for _ in range(1, self.depth))
-
-    @staticmethod
-    def _start(
-        clip: FrozenClip, words: list[str], n_context: int, generator: torch.Generator | None
-    ) -> tuple[Float[Tensor, "n d"], str]:
-        """The first context and the fixed words that carry the name."""
-        if not words:
-            return 0.02 * torch.randn(n_context, clip.text_width, generator=generator), "{}."
-        learned = " ".join(words[:n_context])
-        context = clip.embed_words(learned).float()
-        if len(words) < n_context or len(context) != n_context:
-            raise ConfigError(
-                f"MaPLe starts {n_context} tokens from '{learned}', which is {len(context)}; choose init and n_context "
-                f"so that the first n_context words are one token each."
-            )
-        return context, " ".join([*words[n_context:], "{}."])
+        self.deep_projections = nn.ModuleList(copy.deepcopy(first) for _ in range(1, depth))
 
     def forward(
         self, image_features: Float[Tensor, "b D"] | None, class_features: Float[Tensor, "C D"] | None = None
@@ -89,13 +68,10 @@ class MaPLe(Learner):
         del image_features, class_features
         return Prompts(
             text=self.context[None, None, None],
-            text_deep={i: tokens[None, None, None] for i, tokens in enumerate(self.deep_text, start=1)},
+            text_deep=deep_text(self.deep_text),
             image=self.projection(self.context)[None],
-            image_deep={
-                i: projection(tokens)[None]
-                for i, (projection, tokens) in enumerate(
-                    zip(self.deep_projections, self.deep_text, strict=True), start=1
-                )
-            },
+            image_deep=deep_image(
+                projection(tokens) for projection, tokens in zip(self.deep_projections, self.deep_text, strict=True)
+            ),
             tail=self.tail,
         )
