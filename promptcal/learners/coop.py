@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from promptcal.config import register
 from promptcal.errors import ConfigError
 from promptcal.learners.contract import Learner
+from promptcal.models.classifier import Reference
 from promptcal.models.clip import FrozenClip
 from promptcal.models.text_plan import POSITIONS
 from promptcal.types import ClassNames, Prompts
@@ -21,16 +22,23 @@ class CoOp(Learner):
 
     Args:
         clip: the frozen model (width and initial words come from it).
-        classes: needed for class-specific contexts only.
+        classes: needed for class-specific contexts and for words of a template only.
+        reference: the frozen texts of the recipe.
         generator: the random numbers of the initialisation.
-        n_context: number of learned tokens, where ``init`` is empty.
+        n_context: number of learned tokens, where there are no words to start from.
         init: words to start from, such as ``a photo of a``.
+        init_reference: start from the words that the recipe's first reference template, else the data set's first
+            template, has before the name; ``init`` is then not read.
+        min_context: zero vectors stand before the words until there are so many tokens: 16 in ProGrad.
         position: where the class name stands: ``end`` (context first), ``middle`` or ``front``.
         class_specific: a context for each class; such a learner cannot serve new classes.
         tail: the fixed words that carry the name.
 
     References:
-        Zhou, Yang, Loy, Liu, "Learning to Prompt for Vision-Language Models", IJCV 2022, arXiv 2109.01134.
+        Zhou, Yang, Loy, Liu, "Learning to Prompt for Vision-Language Models", IJCV 2022, arXiv 2109.01134. Zero vectors
+        before the words: the released code of Zhu, Niu, Han, Wu, Zhang, "Prompt-aligned Gradient for Prompt Tuning",
+        ICCV 2023, arXiv 2205.14865, which takes as many tokens as there are words and so drops the last word of a
+        template with a comma; here all tokens of the words are taken.
     """
 
     learns_text = True
@@ -40,8 +48,11 @@ class CoOp(Learner):
         clip: FrozenClip,
         classes: ClassNames | None = None,
         generator: torch.Generator | None = None,
+        reference: Reference | None = None,
         n_context: int = 16,
         init: str = "",
+        init_reference: bool = False,
+        min_context: int = 0,
         position: str = "end",
         class_specific: bool = False,
         tail: str = "{}.",
@@ -51,7 +62,11 @@ class CoOp(Learner):
             raise ConfigError(f"unknown position '{position}' of the class name; choose {', '.join(POSITIONS)}.")
         if class_specific and classes is None:
             raise ConfigError("class-specific contexts need the class list at construction.")
+        if init_reference:
+            init = _words_before_the_name(classes, reference)
         context = context_start(clip, n_context, init, generator)
+        if init and len(context) < min_context:
+            context = torch.cat([context.new_zeros(min_context - len(context), clip.text_width), context])
         if class_specific and classes is not None:
             self.tied_classes = classes.names
             context = (
@@ -69,6 +84,22 @@ class CoOp(Learner):
         del image_features, class_features
         context = self.context if self.context.ndim == 3 else self.context[None]
         return Prompts(text=context[None, None], position=self.position, tail=self.tail)
+
+
+def _words_before_the_name(classes: ClassNames | None, reference: Reference | None) -> str:
+    """What the first reference template, else the first template of the classes, says before the name.
+
+    Raises:
+        ConfigError: no template, or no word before its name.
+    """
+    templates = (*(reference.templates if reference else ()), *(classes.templates if classes else ()))
+    words = templates[0].partition("{}")[0].strip() if templates else ""
+    if not words:
+        raise ConfigError(
+            f"init_reference starts from the words before the name, and there are none in '{''.join(templates[:1])}'; "
+            f"give a reference template that has some, or learner.init."
+        )
+    return words
 
 
 def context_start(

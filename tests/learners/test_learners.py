@@ -1,10 +1,10 @@
-"""Every learner: shapes, gradients in learned tensors only, a checkpoint without class names, other label sets."""
+"""What single learners promise: starts from words, class lists that are refused, chunks of images, caching."""
 
 import pytest
 import torch
 from hydra.core.config_store import ConfigStore
 
-from promptcal.config import build, options
+from promptcal.config import build
 from promptcal.errors import ConfigError
 from promptcal.learners.coop import CoOp
 from promptcal.learners.zero_shot import ZeroShot
@@ -26,32 +26,6 @@ def batch(clip, b=3, seed=0):
     with torch.no_grad():
         features = clip.encode_image(pixels)
     return Batch(labels=torch.arange(b) % 2, pixels=pixels, features=features)
-
-
-@pytest.mark.parametrize("name", options("learner"))
-def test_every_learner(name, tiny_clip):
-    learner = make(name, tiny_clip)
-    bound = Classifier(tiny_clip, learner).bind(BASE)
-    outputs = bound(batch(tiny_clip))
-    assert outputs.logits.shape == (3, len(BASE))
-    assert outputs.logits.dtype == torch.float32
-    if learner.n_parameters():
-        outputs.logits.square().sum().backward()
-        assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in learner.parameters())
-    assert all(parameter.grad is None for parameter in tiny_clip.parameters())
-    assert not any(word in key for key in learner.state_dict() for word in ("cat", "dog", "token_prefix"))
-
-    other = make(name, tiny_clip)
-    for parameter in other.parameters():
-        torch.nn.init.zeros_(parameter)
-    other.load_state_dict(learner.state_dict())
-    again = Classifier(tiny_clip, other).bind(BASE)(batch(tiny_clip))
-    assert torch.equal(again.logits, outputs.logits.detach()) or torch.allclose(again.logits, outputs.logits)
-
-    if learner.tied_classes is None:
-        novel = Classifier(tiny_clip, learner).bind(NOVEL)(batch(tiny_clip))
-        assert novel.logits.shape == (3, len(NOVEL))
-        assert torch.isfinite(novel.logits).all()
 
 
 def test_zero_shot_gives_open_clips_logits_bit_for_bit(tiny_clip):

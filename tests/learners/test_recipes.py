@@ -1,0 +1,66 @@
+"""Every recipe of configs/method composes, builds on the embedded CLIP and does one step, or is refused by name."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from promptcal.config import build, compose, options
+from promptcal.losses.cross_entropy import CrossEntropy
+from promptcal.losses.proda_upper_bound import ProdaUpperBound
+from promptcal.models.classifier import Classifier
+from promptcal.models.load import embedded
+from promptcal.preparation import reference_of
+from promptcal.training.loop import Recipe, fit
+from promptcal.types import Batch, ClassNames
+
+CLASSES = ClassNames(("zero", "one", "two"))
+
+
+@dataclass(frozen=True)
+class OneBatch:
+    """A training set of one batch."""
+
+    batch: Batch
+    steps: int = 1
+
+    def epoch(self, number):
+        del number
+        yield self.batch
+
+
+@pytest.fixture(scope="module")
+def clip():
+    return embedded()
+
+
+def training(clip, config, epochs=1):
+    """A learner, its classifier, and what the loop takes, as a run puts them together."""
+    reference = reference_of(config)
+    generator = torch.Generator().manual_seed(1)
+    learner = build(config.learner, clip=clip, classes=CLASSES, reference=reference, generator=generator)
+    classifier = Classifier(clip, learner, reference=reference)
+    bound = classifier.bind(CLASSES)
+    injected = {"clip": clip, "classes": CLASSES, "classifier": classifier, "generator": generator}
+    terms = {name: build(node, **injected) for name, node in config.losses.items()}
+    recipe = Recipe(terms, build(config.gradient_rule), build(config.averaging), config.precision)
+    b = min(4, config.training.batch_size)
+    pixels = torch.randn(b, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features = None if learner.prompts_image else clip.encode_image(pixels)
+    return bound, OneBatch(Batch(torch.arange(b) % 3, pixels=pixels, features=features)), recipe
+
+
+@pytest.mark.parametrize("method", options("method"))
+def test_every_recipe_does_one_step(method, clip):
+    config = compose([f"method={method}", "training.epochs=1", "training.warmup_epochs=0"])
+    bound, batches, recipe = training(clip, config)
+    if bound.learner.n_parameters() == 0:
+        assert not recipe.terms
+        return
+    assert any(isinstance(term, CrossEntropy | ProdaUpperBound) for term in recipe.terms.values())
+    before = {name: tensor.clone() for name, tensor in bound.learner.state_dict().items()}
+    (row,) = fit(bound, batches, recipe, build(config.training))
+    assert all(torch.isfinite(torch.tensor(row[name])) for name in ("total", *recipe.terms))
+    for name, tensor in bound.learner.state_dict().items():
+        assert not torch.equal(tensor, before[name]), f"'{name}' did not move"
