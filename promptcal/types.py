@@ -87,7 +87,8 @@ class Prompts:
         image: tokens appended after CLS and patches, before ``ln_pre`` [B|1, n, width].
         image_deep: {block index: tokens like ``image``}; before that block they replace the appended positions.
         position: where the class name stands: ``end`` (context first), ``middle`` or ``front`` (name first).
-        tail: the fixed words that carry the name, e.g. ``{}.`` (CoOp) or ``of a {}.`` (MaPLe).
+        tail: the fixed words that carry the name, e.g. ``{}.`` (CoOp) or ``of a {}.`` (MaPLe); empty = what the first
+            template of the class list has from the name on, e.g. ``{}, a type of pet.`` (TCP).
         beside: further text prompts of the same classes, at another position say; they follow on the axis P.
     """
 

@@ -1,10 +1,12 @@
 """What every learner offers: prompts for a frozen CLIP, changes of its features, and the truth about itself."""
 
+from typing import Protocol, runtime_checkable
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from promptcal.errors import ConfigError
-from promptcal.types import Prompts
+from promptcal.types import ClassNames, Prompts
 
 
 class Learner(nn.Module):
@@ -55,6 +57,10 @@ class Learner(nn.Module):
         """
         return features
 
+    def texts_of(self, classes: ClassNames) -> tuple[str, ...]:
+        """The templates of a class list where the prompts have no text: those of the learner, else of the classes."""
+        return self.templates or classes.templates
+
     def nameless(self) -> Prompts:
         """The prompts whose features without any class name a loss term looks at.
 
@@ -66,3 +72,19 @@ class Learner(nn.Module):
     def n_parameters(self) -> int:
         """How many numbers are learned."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+@runtime_checkable
+class DrawsInTraining(Protocol):
+    """A learner with random numbers of its own in training: they must follow from its start and the epoch alone."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Told the epoch, counted from 0, before its first step, also where a training is resumed there."""
+        ...
+
+
+def begin_epoch(learner: nn.Module, epoch: int) -> None:
+    """Tell a learner, and its parts, that draw in training which epoch begins."""
+    for part in learner.modules():
+        if isinstance(part, DrawsInTraining):
+            part.begin_epoch(epoch)

@@ -10,7 +10,7 @@ from promptcal.learners.contract import Learner
 from promptcal.learners.coop import context_start
 from promptcal.learners.deep import require_at_least_one
 from promptcal.models.clip import FrozenClip
-from promptcal.types import ClassNames, Prompts
+from promptcal.types import Prompts
 
 
 @register("learner", "tcp")
@@ -23,13 +23,12 @@ class TCP(Learner):
 
     Args:
         clip: the frozen model, of any kind.
-        classes: the classes whose templates say what follows the learned tokens, where ``tail`` is empty.
         generator: the random numbers of the initialisation.
         n_context: n.
         init: words to start the context from instead; n is then the number of their tokens.
         block: the text block, counted from 0, before which the class-aware tokens come in; at most the last one.
         reduction: D over the hidden width.
-        tail: the fixed words that carry the name; empty = the data set's first template from its name on, such as
+        tail: the fixed words that carry the name; empty = the first template of the classes from the name on, such as
             ``{}, a type of pet.``
 
     Raises:
@@ -48,7 +47,6 @@ class TCP(Learner):
     def __init__(
         self,
         clip: FrozenClip,
-        classes: ClassNames | None = None,
         generator: torch.Generator | None = None,
         n_context: int = 4,
         init: str = "",
@@ -60,8 +58,7 @@ class TCP(Learner):
         require_at_least_one(block=block, reduction=reduction)
         self.context = nn.Parameter(context_start(clip, n_context, init, generator))
         self.block = min(block, clip.text_layers - 1)
-        template = classes.templates[0] if classes else "{}."
-        self.tail = tail or template[template.index("{}") :]
+        self.tail = tail
         hidden = max(1, clip.embed_dim // reduction)
         self.meta_net = nn.ModuleDict(
             {

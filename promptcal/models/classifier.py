@@ -123,7 +123,7 @@ class BoundClassifier:
     @cached_property
     def _untuned_text_features(self) -> Float[Tensor, "C D"]:
         """What a learner without text tokens starts from: unit features, or raw means for one that changes them."""
-        templates = self.learner.templates or self.classes.templates
+        templates = self.learner.texts_of(self.classes)
         return self._frozen_texts(
             templates, "raw" if self.learner.learns_text else "normalised", unit=not self.learner.learns_text
         )
@@ -158,6 +158,7 @@ class BoundClassifier:
             return self._encode(prompts)
         state = (
             torch.is_autocast_enabled(self.clip.device.type),
+            self.learner.training,
             *((id(p), p._version) for p in self.learner.parameters()),
         )
         if state not in self._evaluated:
@@ -206,11 +207,17 @@ class BoundClassifier:
     def _pass(self, prompts: Prompts) -> TextPass:
         if prompts.text is None:
             raise ConfigError("empty prompts have no text pass of their own.")
-        key = (prompts.text.shape[3], prompts.position, prompts.tail)
+        key = (prompts.text.shape[3], prompts.position, prompts.tail or self._tail)
         if key not in self._passes:
             layout = plan(self.classes.names, key[0], self.clip.tokens, position=key[1], tail=key[2])
             self._passes[key] = text_pass(self.clip, layout, self.classifier.text_pass)
         return self._passes[key]
+
+    @property
+    def _tail(self) -> str:
+        """What the first template of the class list has from the name on."""
+        template = self.classes.templates[0]
+        return template[template.index("{}") :]
 
     def __call__(self, batch: Batch, needs: AbstractSet[str] = frozenset()) -> Outputs:
         """Classify a batch; ``needs`` names what the loss terms ask for beyond the logits.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from promptcal.errors import NumericalError
+from promptcal.learners.contract import begin_epoch
 from promptcal.losses.contract import LossTerm, check_terms
 from promptcal.precision import autocast
 from promptcal.training.averaging import Averaging, LastEpoch
@@ -108,6 +109,7 @@ def fit(
         rate = settings.lr_at(epoch)
         for group in optimiser.param_groups:
             group["lr"] = rate
+        begin_epoch(learner, epoch)
         sums: dict[str, float] = {}
         for step, batch_group in enumerate(_groups(batches.epoch(epoch), settings.accumulate)):
             where = f"epoch {epoch + 1}, step {step + 1}"

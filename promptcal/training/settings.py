@@ -8,21 +8,27 @@ import torch
 from torch import nn
 
 from promptcal.config import register
-from promptcal.errors import ConfigError
+from promptcal.errors import ConfigError, unknown
+
+ALGORITHMS = ("sgd", "adam")
+"""The optimisers there are."""
 
 
 @register("training", "sgd")
 @dataclass(frozen=True)
 class Training:
-    """Stochastic gradient descent with the schedule of the CoOp family.
+    """Stochastic gradient descent, or Adam, with the schedule of the CoOp family.
 
     Attributes:
         epochs: passes over the few-shot images, E.
         batch_size: images a step; the last smaller batch is dropped where there is more than one batch.
         lr: learning rate of the recipe.
         lr_multiplier: multiplies ``lr``; a model whose logit scale is far below 100 has gradients that much smaller.
+            Adam's steps do not depend on the size of gradients, so there it is not applied.
         momentum: of SGD.
-        weight_decay: of SGD, on every learned tensor.
+        weight_decay: added to the gradient of every learned tensor, times the tensor.
+        algorithm: ``sgd`` or ``adam`` (β = 0.9 and 0.999).
+        epsilon: ε of Adam; TCP has 0.001.
         warmup_epochs: epochs at the constant ``warmup_lr``.
         warmup_lr: learning rate of the warm-up, not multiplied.
         accumulate: batches whose mean gradient makes one step; the published recipes have 1.
@@ -35,6 +41,8 @@ class Training:
     lr_multiplier: float = 1.0
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    algorithm: str = "sgd"
+    epsilon: float = 1e-8
     warmup_epochs: int = 1
     warmup_lr: float = 1e-5
     accumulate: int = 1
@@ -44,9 +52,15 @@ class Training:
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"training.{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.algorithm not in ALGORITHMS:
+            raise ConfigError(unknown("training.algorithm", self.algorithm, ALGORITHMS))
+        if not self.epsilon > 0:
+            raise ConfigError(f"training.epsilon is {self.epsilon}; it must be positive.")
 
     def optimiser(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         """The optimiser of the learned tensors."""
+        if self.algorithm == "adam":
+            return torch.optim.Adam(parameters, lr=self.lr, eps=self.epsilon, weight_decay=self.weight_decay)
         return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     def lr_at(self, epoch: int) -> float:
@@ -58,7 +72,7 @@ class Training:
         """
         if epoch < self.warmup_epochs:
             return self.warmup_lr
-        peak = self.lr * self.lr_multiplier
+        peak = self.lr if self.algorithm == "adam" else self.lr * self.lr_multiplier
         return peak * 0.5 * (1 + math.cos(math.pi * (epoch - self.warmup_epochs) / self.epochs))
 
 

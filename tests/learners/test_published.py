@@ -168,7 +168,7 @@ def test_deep_language(setting):
 def test_tcp(setting):
     clip, text_pass, tolerance = setting
     reference = Reference(("a picture of the {}.",))
-    learner = moved(TCP(clip, CLASSES, generator(), block=1), clip)
+    learner = moved(TCP(clip, generator(), block=1), clip)
     batch = data(clip)
     frozen = normalize(frozen_text(clip, "a picture of the {}."), dim=-1)
     hidden = learner.meta_net["linear1"](frozen)

@@ -64,3 +64,15 @@ def test_every_recipe_does_one_step(method, clip):
     assert all(torch.isfinite(torch.tensor(row[name])) for name in ("total", *recipe.terms))
     for name, tensor in bound.learner.state_dict().items():
         assert not torch.equal(tensor, before[name]), f"'{name}' did not move"
+
+
+def test_a_resumed_training_draws_the_prompts_an_undisturbed_one_draws(clip):
+    words = ["method=proda", "training.epochs=3", "training.algorithm=adam", "training.batch_size=3"]
+    config = compose([*words, "learner.n_prompts=8", "learner.n_context=2", "learner.prompts_per_step=4"])
+    states = []
+    whole, batches, recipe = training(clip, config)
+    fit(whole, batches, recipe, build(config.training), keep=states.append)
+    again, batches, recipe = training(clip, config)
+    fit(again, batches, recipe, build(config.training), resume=states[0])
+    assert torch.equal(again.learner.context, whole.learner.context)
+    assert not torch.equal(states[0].learner["context"], whole.learner.context)
