@@ -50,7 +50,7 @@ def batch(clip, b=3):
     return Batch(labels=torch.arange(b) % 2, pixels=pixels, features=features)
 
 
-@pytest.fixture(params=list(itertools.product(options("learner"), CLIPS)), ids="-".join)
+@pytest.fixture(scope="module", params=list(itertools.product(options("learner"), CLIPS)), ids="-".join)
 def case(request, clips):
     """A learner away from its start, its CLIP and a batch; a learner that refuses this CLIP must say why."""
     name, kind = request.param
