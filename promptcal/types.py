@@ -184,7 +184,7 @@ class Outputs:
     zero_shot_moments: ClassMoments | None = None
     reference_text_features: Float[Tensor, "C D"] | None = None
     prompt_features: Float[Tensor, "P C D"] | None = None
-    nameless_features: Float[Tensor, "P D"] | None = None
+    nameless_features: Float[Tensor, "Q D"] | None = None
 
     def require(self, name: str) -> Tensor:
         """An optional tensor by name.

@@ -405,7 +405,7 @@ def test_the_upper_bound_is_above_the_mean_loss_of_gaussian_prompts():
     from promptcal.types import Outputs
 
     torch.manual_seed(0)
-    mean, spread = torch.randn(5, 8, dtype=torch.float64) / 3, 0.1
+    mean, spread = torch.randn(5, 8, dtype=torch.float64) / 3, 0.05
     each = mean + spread * torch.randn(20_000, 5, 8, dtype=torch.float64)
     image = normalize(torch.randn(6, 8, dtype=torch.float64), dim=-1)
     labels, scale = torch.arange(6) % 5, 10.0
