@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from promptcal.errors import ConfigError, DataError
+from promptcal.models.image_blocks import frozen_block
 from promptcal.models.text_plan import TextPlan, Tokens
 from promptcal.types import Prompts
 
@@ -276,11 +277,13 @@ class FrozenClip(nn.Module):
         if prompts.image is not None:
             x = torch.cat([x, prompts.image.expand(len(x), -1, -1).to(x.dtype)], dim=1)
         x = visual.ln_pre(x)
-        for index, block in enumerate(visual.transformer.resblocks):
+        blocks = visual.transformer.resblocks
+        reads_first = visual.pool_type == "tok" and visual.attn_pool is None
+        for index, block in enumerate(blocks):
             if index in prompts.image_deep:
                 deep = prompts.image_deep[index].expand(len(x), -1, -1).to(x.dtype)
                 x = torch.cat([x[:, :own], deep], dim=1)
-            x = block(x)
+            x = frozen_block(block, x, first_only=reads_first and index == len(blocks) - 1)
         pooled, _ = visual._pool(x)
         return pooled if visual.proj is None else pooled @ visual.proj  # type: ignore[no-any-return]
 
