@@ -30,8 +30,8 @@ def frozen_block(block: Any, x: Float[Tensor, "b n w"], *, first_only: bool = Fa
         key, value = F.linear(h, weight[width:], bias[width:]).chunk(2, dim=-1)
     else:
         query, key, value = F.linear(h, attention.in_proj_weight, attention.in_proj_bias).chunk(3, dim=-1)
-    heads = [part.reshape(*part.shape[:2], attention.num_heads, -1).transpose(1, 2) for part in (query, key, value)]
-    mixed = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+    q, k, v = (part.reshape(*part.shape[:2], attention.num_heads, -1).transpose(1, 2) for part in (query, key, value))
+    mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
     kept = kept + block.ls_1(F.linear(mixed, attention.out_proj.weight, attention.out_proj.bias))
     return kept + block.ls_2(_mlp(block.mlp, block.ln_2(kept)))  # type: ignore[no-any-return]
 
