@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")  # every core has a test process of its own; set before torch is imported
+
 install_import_hook("promptcal", "beartype.beartype")
 
 TEST_DATA = os.environ.get("PROMPTCAL_TEST_DATA")
