@@ -33,6 +33,7 @@ from promptcal.training.memory import peak_memory_mb
 from promptcal.training.predict import predict
 from promptcal.training.state import TrainingState, read_state, write_state
 from promptcal.types import Predictions, Sample
+from promptcal.words import word_record
 
 
 def run(
@@ -150,6 +151,7 @@ def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[st
                 "train_seconds": lambda: round(before + trained - started, 3),
                 "seconds": lambda: round(before + time.perf_counter() - started, 3),
                 "peak_memory_mb": lambda: peak_memory_mb(prepared.clip.device),
+                "nearest_words": lambda: word_record(prepared.clip, work.learner),
                 "resumed_after_epoch": lambda: len(resume.history) if resume else None,
             },
         )

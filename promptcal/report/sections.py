@@ -27,6 +27,7 @@ from promptcal.report.results import Group, Results, Row, setting
 from promptcal.report.samples import Samples
 from promptcal.report.spreads import spread_table
 from promptcal.report.tables import Table, difference_table, main_columns, make_table, metric_columns
+from promptcal.report.words import words_table
 
 MOST_CLASSES_LISTED = 20
 
@@ -122,6 +123,7 @@ def _group_section(material: Material, group: Group) -> Section:
     ]
     tests = difference_table("Differences from the best row, tested in pairs", rows, splits, compared)
     spreads = spread_table(results, group, material.plain(group), samples)
+    words = words_table(results, group, material.plain(group))
     return Section(
         title=results.title(group),
         sentences=tuple(read(results, group, compared)),
@@ -129,7 +131,7 @@ def _group_section(material: Material, group: Group) -> Section:
         panels=tuple(panels),
         panels_note=PANELS_NOTE,
         pictures=tuple(_pictures(material, group)),
-        folded=(*([tests] if tests else []), *([spreads] if spreads else []), *folded),
+        folded=(*([tests] if tests else []), *([spreads] if spreads else []), *([words] if words else []), *folded),
         terms=_classes(material, group),
     )
 
