@@ -146,7 +146,7 @@ def _say_condition(one: "Condition", card: "Card") -> None:
     from promptcal.console import say
 
     if one.folder is None:
-        say(f"{one.name:15} absent  no folder '{card.folder}'")
+        say(f"{one.name:15} absent  no folder {' or '.join((str(card.folder), *card.other_folders))}")
         return
     numbers = " ".join(f"{one.counts.get(key, '-'):>7}" for key in ("classes", "train", "val", "test"))
     say(f"{one.name:15} {one.state:7} {numbers}  {one.images} in {one.folder}")
@@ -170,7 +170,7 @@ def _prepare(name: str, root: str, *, quiet: bool) -> int:
     from promptcal.data.cards import card_named
     from promptcal.data.condition import condition
     from promptcal.data.prepare import fetch
-    from promptcal.errors import ConfigError
+    from promptcal.errors import ConfigError, DataError
 
     card = card_named(name)
     if card.folder is None or card.folder == ".":
@@ -178,7 +178,11 @@ def _prepare(name: str, root: str, *, quiet: bool) -> int:
     places = [Path(root).expanduser() / folder for folder in (card.folder, *card.other_folders)]
     folder = next((place for place in places if place.is_dir()), places[0])
     say(f"{card.title}, {card.licence}: {card.source}")
-    fetch(card, folder, say=say, bar=lambda items, label, total: progress(items, label, total=total, quiet=quiet))
+    for archive in card.archives:
+        try:
+            fetch(archive, folder, say=say, bar=lambda blocks, label, n: progress(blocks, label, total=n, quiet=quiet))
+        except DataError as error:
+            say(str(error))
     found = condition(card, folder.parent, opening=False, bar=lambda items, label, total: items)
     if found.state == "whole":
         say(f"{folder}: all {found.images} images are there")

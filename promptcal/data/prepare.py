@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 
-from promptcal.data.cards import Archive, Card
+from promptcal.data.cards import Archive
 from promptcal.errors import DataError
 
 CHUNK = 1 << 20
@@ -21,31 +21,33 @@ Bar = Callable[[Iterable[bytes], str, int], Iterable[bytes]]
 """What shows progress: it is given blocks of a file, a label and their number, and gives the blocks back."""
 
 
-def fetch(card: Card, folder: Path, *, say: Callable[[str], None], bar: Bar) -> None:
-    """Download the archives of a card and lay what they hold into the data set's folder.
+def fetch(archive: Archive, folder: Path, *, say: Callable[[str], None], bar: Bar) -> None:
+    """Download an archive, compare its checksum, and lay what it holds into the folder of its data set.
 
-    What is there already is left alone; files appear under their names when they are whole. An archive is removed once
-    it has been unpacked.
+    What is there already is left alone; files appear under their names when they are whole. The archive is taken from
+    the folder where somebody has put it there, and is removed once it has been unpacked.
 
     Args:
-        card: the data set.
-        folder: its folder; made where it is not there.
+        archive: one of a card's.
+        folder: of the data set; made where it is not there.
         say: told what is being done.
         bar: shows progress over blocks of a file.
 
     Raises:
         DataError: a download that failed or that has another checksum, an archive that is broken or holds other files.
     """
-    for archive in card.archives:
-        if all((folder / target).exists() for target in archive.holds.values()):
-            say(f"{', '.join(archive.holds.values())}: there already")
-            continue
-        file = folder / PurePosixPath(archive.url).name
-        if not file.exists():
-            say(f"downloading {archive.url}")
-            download(archive, file, say=say, bar=bar)
-        say(f"unpacking {file.name}")
-        lay(file, archive, folder)
+    targets = ", ".join(archive.holds.values())
+    if all((folder / target).exists() for target in archive.holds.values()):
+        say(f"{targets}: there already")
+        return
+    file = folder / PurePosixPath(archive.url).name
+    if file.exists():
+        _compare(file, archive, say, bar)
+    else:
+        say(f"downloading {archive.url}")
+        download(archive, file, say=say, bar=bar)
+    say(f"unpacking {file.name}")
+    lay(file, archive, folder)
 
 
 def download(archive: Archive, file: Path, *, say: Callable[[str], None], bar: Bar) -> None:
@@ -61,19 +63,28 @@ def download(archive: Archive, file: Path, *, say: Callable[[str], None], bar: B
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise DataError(
-            f"{archive.url} cannot be downloaded ({reason}); what has come is kept in {part}, and the same command "
-            f"goes on from there."
+            f"{archive.url} cannot be downloaded ({reason}); the same command goes on from what has come, or put the "
+            f"file into {file.parent} by hand."
         ) from error
-    md5, sha256 = _checksums(part, bar)
-    if archive.md5 is None:
-        say(f"its publisher gives no checksum of {file.name}; its SHA-256 is {sha256}")
-    elif md5 != archive.md5:
+    try:
+        _compare(part, archive, say, bar)
+    except DataError:
         part.unlink()
-        raise DataError(
-            f"{archive.url} came with the MD5 checksum {md5} instead of {archive.md5} and was removed; try again, or "
-            f"download it by hand to {file}."
-        )
+        raise
     part.rename(file)
+
+
+def _compare(file: Path, archive: Archive, say: Callable[[str], None], bar: Bar) -> None:
+    """Compare the checksum of a file with the published one, or say its own where none is published."""
+    md5, sha256 = _checksums(file, bar)
+    name = PurePosixPath(archive.url).name
+    if archive.md5 is None:
+        say(f"{name} has no published checksum; its SHA-256 is {sha256}")
+    elif md5 != archive.md5:
+        raise DataError(
+            f"{name} has the MD5 checksum {md5} instead of {archive.md5}, as a broken download has; try again, or put "
+            f"the right file into {file.parent} by hand."
+        )
 
 
 def _receive(url: str, part: Path, bar: Bar) -> None:

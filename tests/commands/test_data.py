@@ -211,3 +211,17 @@ def test_mistakes_of_the_newer_actions(arguments, words, capsys):
     captured = capsys.readouterr()
     assert words in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_prepare_says_what_is_left_to_do_where_a_download_fails(tmp_path, capsys, monkeypatch):
+    from dataclasses import replace
+
+    from promptcal.data import cards
+
+    dead = cards.Archive("http://127.0.0.1:9/sun.zip", {"SUN397": "SUN397"})
+    card = replace(cards.card_named("sun397"), archives=(dead, dead))
+    monkeypatch.setattr(cards, "card_named", lambda name: card)
+    assert main(["data", "prepare", "sun397", str(tmp_path), "--quiet"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("sun.zip cannot be downloaded") == 2
+    assert "1. Put the published split_zhou_SUN397.json here" in out

@@ -89,7 +89,8 @@ def card(server: Server, name: str, content: bytes, holds: dict[str, str], md5: 
 
 def get(card: Card, folder) -> list[str]:
     said: list[str] = []
-    fetch(card, folder, say=said.append, bar=lambda blocks, label, total: blocks)
+    for archive in card.archives:
+        fetch(archive, folder, say=said.append, bar=lambda blocks, label, total: blocks)
     return said
 
 
@@ -125,7 +126,7 @@ def test_a_download_that_broke_off_goes_on(server, tmp_path, ranges):
     content = zipped({"images/a.jpg": bytes(range(256)) * 40})
     wanted = card(server, "toy.zip", content, {"images": "images"})
     server.breaks_after = 4000
-    with pytest.raises(DataError, match=r"toy\.zip cannot be downloaded \(.*goes on from there") as caught:
+    with pytest.raises(DataError, match=r"toy\.zip cannot be downloaded \(.*goes on from what has come") as caught:
         get(wanted, tmp_path)
     assert "\n" not in str(caught.value)
     assert (tmp_path / "toy.zip.part").read_bytes() == content[:4000]
@@ -145,9 +146,29 @@ def test_a_whole_part_is_not_downloaded_again(server, tmp_path):
 
 def test_another_checksum_is_refused_and_the_file_removed(server, tmp_path):
     wanted = card(server, "toy.zip", zipped({"images/a.jpg": b"a"}), {"images": "images"}, md5="0" * 32)
-    with pytest.raises(DataError, match=r"came with the MD5 checksum [0-9a-f]{32} instead of 0{32} and was removed"):
+    with pytest.raises(DataError, match=r"toy\.zip has the MD5 checksum [0-9a-f]{32} instead of 0{32}"):
         get(wanted, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_that_somebody_put_there_is_compared_and_used(server, tmp_path):
+    content = zipped({"images/a.jpg": b"a"})
+    wanted = card(server, "toy.zip", content, {"images": "images"})
+    (tmp_path / "toy.zip").write_bytes(b"another")
+    with pytest.raises(DataError, match="as a broken download has"):
+        get(wanted, tmp_path)
+    assert (tmp_path / "toy.zip").read_bytes() == b"another"
+    (tmp_path / "toy.zip").write_bytes(content)
+    get(wanted, tmp_path)
+    assert (tmp_path / "images/a.jpg").read_bytes() == b"a"
+    assert server.asked == []
+
+
+def test_no_server_is_one_sentence(server, tmp_path):
+    archive = Archive("http://127.0.0.1:9/toy.zip", {"images": "images"})
+    with pytest.raises(DataError, match=r"toy\.zip cannot be downloaded \(.*refused\).* by hand\.$") as caught:
+        fetch(archive, tmp_path, say=lambda line: None, bar=lambda blocks, label, total: blocks)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_file_without_a_published_checksum_is_said_with_its_own(server, tmp_path):
