@@ -27,10 +27,12 @@ from promptcal.errors import ConfigError, unknown
 
 Registered = TypeVar("Registered", bound=Callable[..., Any])
 
-INJECTED = frozenset({"clip", "classes", "classifier", "generator", "reference", "root", "width"})
+INJECTED = frozenset(
+    {"clip", "classes", "classifier", "generator", "head_node", "reference", "root", "vision", "width"}
+)
 """Parameters that the program hands over; they never appear in a configuration."""
 
-PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training", "models.temperature")
+PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training", "models.temperature", "models.vision")
 TRUSTED = ["promptcal."]
 """Prefixes of the targets ``build`` accepts; the packages of declared plug-ins are added."""
 

@@ -17,19 +17,23 @@ from promptcal.calibrators import CalibrationWarning
 from promptcal.config import build
 from promptcal.console import progress
 from promptcal.data import task_record
+from promptcal.diagnostics import diagnose, head_row
 from promptcal.errors import ConfigError, DataError
 from promptcal.evaluation import measure_all, remarks
 from promptcal.learners.contract import Learner
 from promptcal.loggers.contract import About, log_epoch, log_metrics, open_loggers
 from promptcal.losses.contract import check_terms
 from promptcal.metrics import accuracy, ece, nll
-from promptcal.models.classifier import BoundClassifier
-from promptcal.preparation import Prepared, cache_of, classifier_of, prepare, reference_of
+from promptcal.models.assembly import Bound, classifier_of
+from promptcal.models.classifier import Classifier
+from promptcal.models.vision import Network
+from promptcal.preparation import Prepared, cache_of, prepare
 from promptcal.run import LOGS, RunFolder, made_with, method_label
 from promptcal.storage import save_predictions, save_tensors, write_json, write_jsonl
 from promptcal.training.images import ImageSide
 from promptcal.training.loop import Recipe, fit
 from promptcal.training.memory import peak_memory_mb
+from promptcal.training.pixels import NetworkImages
 from promptcal.training.predict import predict
 from promptcal.training.state import TrainingState, read_state, write_state
 from promptcal.types import Predictions, Sample
@@ -87,42 +91,42 @@ class Assembled:
         images: the way the images take.
     """
 
-    base: BoundClassifier
-    targets: Mapping[str, BoundClassifier]
-    images: ImageSide
+    base: Bound
+    targets: Mapping[str, Bound]
+    images: ImageSide | NetworkImages
 
     @property
-    def learner(self) -> Learner:
+    def learner(self) -> Learner | Network:
         """What is learned."""
         return self.base.learner
 
 
 def assemble(prepared: Prepared, *, quiet: bool) -> Assembled:
     """Build the learner and bind the classifier to the classes of the training and of every target."""
-    config, splits, clip = prepared.config, prepared.splits, prepared.clip
+    config, splits, model = prepared.config, prepared.splits, prepared.model
     if config.system.threads:
         torch.set_num_threads(int(config.system.threads))
-    reference = reference_of(config)
-    learner: Learner = build(
-        config.learner,
-        clip=clip,
-        classes=splits.train.classes,
-        reference=reference,
-        generator=torch.Generator().manual_seed(int(config.seed)),
-    )
-    learner.to(clip.device)
-    classifier = classifier_of(config, clip, learner, reference)
+    generator = torch.Generator().manual_seed(int(config.seed))
+    classifier = classifier_of(config, model, splits.train.classes, generator)
     targets = {name: classifier.bind(target.classes) for name, target in splits.targets.items()}
-    images = ImageSide(
-        clip=clip,
-        images=splits.train.images,
-        augment=prepared.card.augment,
+    return Assembled(classifier.bind(splits.train.classes), targets, images_of(prepared, classifier, quiet=quiet))
+
+
+def images_of(prepared: Prepared, classifier: Classifier | Network, *, quiet: bool) -> ImageSide | NetworkImages:
+    """The way the images take to the classifier."""
+    config, card, images, model = prepared.config, prepared.card, prepared.splits.train.images, prepared.model
+    if isinstance(classifier, Network):
+        memory_gb = float(config.system.memory_gb)
+        return NetworkImages(images, classifier.transform, card.augment, model.device, memory_gb, quiet=quiet)
+    return ImageSide(
+        clip=classifier.clip,
+        images=images,
+        augment=card.augment,
         weights=prepared.weights,
-        cache=cache_of(config, prepared.card.name),
-        prompted=learner.prompts_image,
+        cache=cache_of(config, card.name),
+        prompted=classifier.learner.prompts_image,
         quiet=quiet,
     )
-    return Assembled(classifier.bind(splits.train.classes), targets, images)
 
 
 def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[str], None]) -> None:
@@ -131,7 +135,7 @@ def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[st
     folder.begin(fresh=fresh)
     started = time.perf_counter()
     work = assemble(prepared, quiet=quiet)
-    made = made_with(str(prepared.clip.device))
+    made = made_with(str(prepared.model.device))
     resume = unfinished(folder, work.learner, made, say)
     before = resume.seconds if resume else 0.0
     with open_loggers(prepared.config.system.log, about_run(prepared)) as loggers:
@@ -150,8 +154,8 @@ def carry_out(prepared: Prepared, *, fresh: bool, quiet: bool, say: Callable[[st
             info={
                 "train_seconds": lambda: round(before + trained - started, 3),
                 "seconds": lambda: round(before + time.perf_counter() - started, 3),
-                "peak_memory_mb": lambda: peak_memory_mb(prepared.clip.device),
-                "nearest_words": lambda: word_record(prepared.clip, work.learner),
+                "peak_memory_mb": lambda: peak_memory_mb(prepared.model.device),
+                "nearest_words": lambda: word_record(prepared.model, work.learner),
                 "resumed_after_epoch": lambda: len(resume.history) if resume else None,
             },
         )
@@ -192,13 +196,14 @@ def conclude(
         save_predictions(folder.partial / "predictions" / f"{name}.safetensors", predictions)
     write_jsonl(folder.partial / "history.jsonl", history)
     write_jsonl(folder.partial / "metrics.jsonl", rows)
+    write_jsonl(folder.partial / "diagnostics.jsonl", diagnose(everything))
     targets = {name: task_record(target) for name, target in splits.targets.items()}
     write_json(folder.partial / "task.json", {"train": task_record(splits.train), "targets": targets})
     folder.write_info(
-        device=str(prepared.clip.device),
+        device=str(prepared.model.device),
         weights=prepared.weights,
         learned_parameters=work.learner.n_parameters(),
-        logit_scale=prepared.clip.logit_scale,
+        logit_scale=prepared.model.logit_scale,
         notes=notes,
         **{name: ask() for name, ask in info.items()},
     )
@@ -206,7 +211,7 @@ def conclude(
 
 
 def unfinished(
-    folder: RunFolder, learner: Learner, made: Mapping[str, Any], say: Callable[[str], None]
+    folder: RunFolder, learner: Learner | Network, made: Mapping[str, Any], say: Callable[[str], None]
 ) -> TrainingState | None:
     """Where an earlier attempt at this run was stopped; a state that does not fit is thrown away with a word."""
     try:
@@ -233,13 +238,7 @@ def train(
     config, splits, base = prepared.config, prepared.splits, work.base
     learner, task = work.learner, splits.train
     terms = {
-        name: build(
-            node,
-            clip=base.clip,
-            classes=base.classes,
-            classifier=base.classifier,
-            generator=torch.Generator().manual_seed(int(config.seed)),
-        )
+        name: build(node, **base.offers, generator=torch.Generator().manual_seed(int(config.seed)))
         for name, node in config.losses.items()
         if node
     }
@@ -260,7 +259,7 @@ def train(
     say(
         f"{method_label(config)} on {task.name}: {len(base.classes)} classes, {len(task.train)} images, batches of "
         f"{settings.batch_size}, {total // settings.epochs} steps an epoch, {total} in all; "
-        f"{work.images.describe(features, settings.epochs)}; logit scale {base.clip.logit_scale:.1f}"
+        f"{work.images.describe(settings, features)}; logit scale {prepared.model.logit_scale:.1f}"
     )
     if total < 50:
         say(
@@ -272,8 +271,8 @@ def train(
 
     def on_epoch(row: dict[str, Any]) -> None:
         every = settings.evaluate_every
-        watched: dict[str, tuple[BoundClassifier, tuple[Sample, ...]]] = {}
-        if recipe.averaging.reads_validation:
+        watched: dict[str, tuple[Bound, tuple[Sample, ...]]] = {}
+        if recipe.averaging.reads_validation or (settings.watches_validation and task.val):
             watched["val"] = (base, task.val)
         if every and (row["epoch"] % every == 0 or row["epoch"] == settings.epochs):
             watched |= {name: (bound, splits.targets[name].test) for name, bound in work.targets.items()}
@@ -285,11 +284,13 @@ def train(
                 f"{name}_accuracy": accuracy(probs, seen.labels),
                 f"{name}_ece": ece(probs, seen.labels),
                 f"{name}_nll": nll(probs, seen.labels),
+                **head_row(seen, name),
             }
         learner.train()
         next(bar, None)
 
-    return fit(base, batches, recipe, settings, on_epoch=on_epoch, resume=resume, keep=keep)
+    seed = int(config.seed)
+    return fit(base, batches, recipe, settings, seed=seed, on_epoch=on_epoch, resume=resume, keep=keep)
 
 
 def predict_all(prepared: Prepared, work: Assembled) -> dict[str, Predictions]:

@@ -15,10 +15,8 @@ from promptcal.data.class_names import normalise_class_names
 from promptcal.data.sources import FolderImages
 from promptcal.data.views import centre_view
 from promptcal.errors import ConfigError, DataError
-from promptcal.learners.contract import Learner
-from promptcal.models.classifier import BoundClassifier
-from promptcal.models.clip import FrozenClip
-from promptcal.preparation import classifier_of, device_of, reference_of
+from promptcal.models.assembly import Bound, Model, classifier_of
+from promptcal.preparation import device_of
 from promptcal.run import RunFolder, find_runs
 from promptcal.training.predict import predict
 from promptcal.types import Batch, ClassNames, Predictions, Sample
@@ -39,7 +37,7 @@ class Predictor:
         precision: as the run was trained.
     """
 
-    bound: BoundClassifier
+    bound: Bound
     calibrator: Calibrator
     precision: str = "float32"
 
@@ -52,7 +50,7 @@ class Predictor:
         """Everything about some images before calibration; their labels are unknown and stand as 0."""
         if not images:
             raise DataError("there is no image to classify; give at least one.")
-        transform, device = self.bound.clip.transform, self.bound.clip.device
+        transform, device = self.bound.transform, self.bound.device
         named = [str(image) if isinstance(image, str | Path) else f"image {row}" for row, image in enumerate(images)]
         samples = [Sample(name, 0) for name in named]
 
@@ -96,22 +94,18 @@ def load(
     """
     folder = one_run(Path(run))
     config, info = folder.config, folder.info
-    clip: FrozenClip = build(config.model)
-    clip.to(device_of(config))
-    if clip.weights_digest() != info["weights"]:
-        raise DataError(f"the weights of '{clip.name}' are not those {folder.path} was trained on; restore them.")
+    model: Model = build(config.model)
+    model.to(device_of(config))
+    if model.weights_digest() != info["weights"]:
+        raise DataError(f"the weights of '{model.name}' are not those {folder.path} was trained on; restore them.")
     targets = {name: record["classes"] for name, record in folder.task["targets"].items()}
     if split not in targets:
         raise ConfigError(f"the run has no classes '{split}'; it has {', '.join(targets)}.")
     names = normalise_class_names(list(classes)) if classes else tuple(targets[split])
     trained = ClassNames(tuple(folder.task["train"]["classes"]), tuple(config.dataset.templates))
-    reference = reference_of(config)
-    learner: Learner = build(
-        config.learner, clip=clip, classes=trained, reference=reference, generator=torch.Generator()
-    )
-    learner.load_state_dict(folder.learner_state())
-    learner.to(clip.device).eval()
-    bound = classifier_of(config, clip, learner, reference).bind(ClassNames(names, trained.templates))
+    bound = classifier_of(config, model, trained, torch.Generator()).bind(ClassNames(names, trained.templates))
+    bound.learner.load_state_dict(folder.learner_state())
+    bound.learner.eval()
     wanted = calibrator or next((name for name in config.calibrators if name != "none"), "none")
     stored = [name for name in ("val", "base") if (folder.path / "predictions" / f"{name}.safetensors").is_file()]
     fitted = fit_for(wanted, {name: folder.predictions(name) for name in stored[:1]})

@@ -9,15 +9,14 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from promptcal.calibrators import build_calibrator, no_validation
+from promptcal.calibrators import Calibrator, build_calibrator, no_validation
 from promptcal.config import build
 from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest
 from promptcal.data.features import FeatureCache
 from promptcal.data.protocols import Splits
 from promptcal.errors import ConfigError
-from promptcal.learners.contract import Learner
-from promptcal.models.classifier import Classifier, Reference
-from promptcal.models.clip import FrozenClip
+from promptcal.models.assembly import Model
+from promptcal.models.vision import VisionModel
 from promptcal.run import RunFolder, identity, method_label
 
 
@@ -28,7 +27,7 @@ class Prepared:
     config: DictConfig
     card: Card
     splits: Splits
-    clip: FrozenClip
+    model: Model
     weights: str
     folder: RunFolder
 
@@ -55,23 +54,36 @@ def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) 
             raise no_validation(name)
     for used in (splits.train, *splits.targets.values()):
         check_images(used, missing=config.data.missing)
-    clip, weights = frozen_clip(json.dumps(OmegaConf.to_container(config.model), sort_keys=True), device_of(config))
+    model, weights = load_model(json.dumps(OmegaConf.to_container(config.model), sort_keys=True), device_of(config))
+    if isinstance(model, VisionModel):
+        for name, calibrator in calibrators.items():
+            refuse_texts(name, calibrator, model)
     distinct = {id(used): used for used in (splits.train, *splits.targets.values())}
     digest = "".join(task_digest(used) for used in distinct.values())
     name = identity(config, digest, weights)
     folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
-    return Prepared(config, card, splits, clip, weights, folder)
+    return Prepared(config, card, splits, model, weights, folder)
+
+
+def refuse_texts(name: str, calibrator: Calibrator, model: VisionModel) -> None:
+    """Refuse a calibrator that reads the zero-shot classifier or texts of a CLIP, on a model that has none."""
+    asked = sorted(calibrator.needs & {"zero_shot_logits", "text_features", "zero_shot_text_features"})
+    if asked:
+        raise ConfigError(
+            f"the calibrator '{name}' reads {asked[0]} of a CLIP, and '{model.name}' has no text; leave it out, as in "
+            f"calibrators=[none,temperature]."
+        )
 
 
 @lru_cache(maxsize=1)
-def frozen_clip(model: str, device: torch.device) -> tuple[FrozenClip, str]:
-    """The frozen model of a node of the configuration, as JSON, and the digest of its weights.
+def load_model(node: str, device: torch.device) -> tuple[Model, str]:
+    """The model of a node of the configuration, as JSON, on its device, and the digest of its weights.
 
     The last one is kept: the runs of a sweep that follow one another mostly share it, and nothing changes it.
     """
-    clip: FrozenClip = build(json.loads(model))
-    clip.to(device)
-    return clip, clip.weights_digest()
+    model: Model = build(json.loads(node))
+    model.to(device)
+    return model, model.weights_digest()
 
 
 def cache_of(config: DictConfig, name: str) -> FeatureCache | None:
@@ -92,23 +104,3 @@ def device_of(config: DictConfig) -> torch.device:
         return torch.device(wanted)
     except RuntimeError as error:
         raise ConfigError(f"unknown device '{wanted}'; use auto, cpu or cuda.") from error
-
-
-def reference_of(config: DictConfig) -> Reference:
-    """The frozen texts that the recipe's terms look at, on the data set of the run."""
-    node = config.reference
-    templates = node.by_dataset.get(config.choices.dataset) or node.templates
-    return Reference((templates,) if isinstance(templates, str) else tuple(templates), str(node.average))
-
-
-def classifier_of(config: DictConfig, clip: FrozenClip, learner: Learner, reference: Reference) -> Classifier:
-    """The frozen model and a learner, put together as the configuration says."""
-    fixed = config.fixed_temperature
-    return Classifier(
-        clip,
-        learner,
-        text_pass=config.text_pass,
-        memory_gb=float(config.system.memory_gb),
-        reference=reference,
-        fixed_temperature=None if fixed is None else float(fixed),
-    )

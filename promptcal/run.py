@@ -55,9 +55,11 @@ PACKAGES = (
 
 
 def method_label(config: DictConfig) -> str:
-    """What a run's method is called: the recipe and its plug-ins, such as ``coop+margin+moments``."""
-    plugins = config.choices.plugin
-    return "+".join([config.choices.method, *plugins])
+    """What a run's method is called: the recipe, its plug-ins and its head, such as ``coop+margin+moments``."""
+    head, node = config.choices.get("head", "none"), config.get("head") or {}
+    mode = node.get("mode", "joint")
+    heads = [] if head == "none" else [head if mode == "joint" else f"{head}_{mode}"]
+    return "+".join([config.choices.method, *config.choices.plugin, *heads])
 
 
 def identity(config: DictConfig, task_digest: str, weights_digest: str) -> str:
@@ -83,7 +85,7 @@ def code_digest(settings: Any) -> dict[str, str]:
     """SHA-256 of the source file of every ``_target_`` in a configuration: an edited loss or learner is another run."""
     if isinstance(settings, dict):
         found = {key: digest for value in settings.values() for key, digest in code_digest(value).items()}
-        target = str(settings.get("_target_", ""))
+        target = str(settings.get("_target_") or "")
         spec = importlib.util.find_spec(target.rpartition(".")[0]) if target else None
         if spec is not None and spec.origin and Path(spec.origin).is_file():
             found[target] = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()

@@ -22,6 +22,8 @@ ARRAYS = (
     "image_features",
     "text_features",
     "zero_shot_text_features",
+    "norms",
+    "norms_before",
     "probabilities",
 )
 

@@ -23,6 +23,7 @@ SHARED_WITH_ZERO_SHOT = {
     *("calibration", "calibrators", "text_pass", "data", "runs", "system"),
 }
 ZERO_SHOT = "method=zero_shot"
+NETWORK_METHOD = "classifier"
 ZERO_SHOT_CALIBRATORS = "calibrators=[none,temperature]"
 
 
@@ -59,6 +60,8 @@ def study(overrides: Sequence[str], *, multirun: bool = False) -> Study:
     if named:
         return _experiment(named[-1], points)
     name, title = "sweep" if multirun else "run", " ".join(rest)
+    if any(override.startswith("model=") and _is_network(override) for override in rest):
+        return Study(name, title, points)  # an image classifier has no zero-shot row
     if ZERO_SHOT in rest:
         return Study(name, title, tuple((ZERO_SHOT_CALIBRATORS, *point) for point in points))
     runs = (run for point in points for run in (_zero_shot(point), *(() if ZERO_SHOT in point else (point,))))
@@ -90,6 +93,11 @@ def _single(overrides: tuple[str, ...]) -> tuple[str, ...]:
         if "=" in override and len(_values(override)) > 1:
             raise ConfigError(f"'{override}' names several values; add -m to run every combination.")
     return overrides
+
+
+def _is_network(model: str) -> bool:
+    """Whether ``model=NAME`` is an image classifier that is trained whole, by the method that it chooses."""
+    return any(str(compose([one]).choices.method) == NETWORK_METHOD for one in _values(model))
 
 
 def _zero_shot(run: Sequence[str]) -> tuple[str, ...]:

@@ -170,6 +170,9 @@ class Outputs:
             ones where the recipe names none.
         prompt_features: text features of each prompt [P, C, D], where prompts do not depend on the image.
         nameless_features: features of the prompts without a class name (needs ``nameless_features``).
+        norms: ‖z‖₂ of the embeddings that ``image_features`` are the directions of.
+        norms_before: the same before the model's last normalisation layer.
+        apart: what a head that is trained separately is trained on: logits without gradient, and their temperature.
     """
 
     logits: Float[Tensor, "b C"]
@@ -185,6 +188,9 @@ class Outputs:
     reference_text_features: Float[Tensor, "C D"] | None = None
     prompt_features: Float[Tensor, "P C D"] | None = None
     nameless_features: Float[Tensor, "Q D"] | None = None
+    norms: Float[Tensor, " b"] | None = None
+    norms_before: Float[Tensor, " b"] | None = None
+    apart: "Outputs | None" = None
 
     def require(self, name: str) -> Tensor:
         """An optional tensor by name.
@@ -234,6 +240,8 @@ class Predictions:
         image_features: [n, D], L2-normalised.
         text_features: [C, D], L2-normalised tuned text features (the mean over images where they depend on the image).
         zero_shot_text_features: [C, D], L2-normalised.
+        norms: ‖z‖₂ of the embeddings that ``image_features`` are the directions of [n].
+        norms_before: the same before the model's last normalisation layer [n].
         paths: the samples' paths relative to the data root.
         split: which split this is, such as ``val``, ``base`` or ``novel``.
         transformed_by: names of the calibrators already applied, in order.
@@ -248,6 +256,8 @@ class Predictions:
     image_features: Float[np.ndarray, "n D"] | None = None
     text_features: Float[np.ndarray, "C D"] | None = None
     zero_shot_text_features: Float[np.ndarray, "C D"] | None = None
+    norms: Float[np.ndarray, " n"] | None = None
+    norms_before: Float[np.ndarray, " n"] | None = None
     probabilities: Float[np.ndarray, "n C"] | None = None
     paths: tuple[str, ...] | None = None
     split: str = ""

@@ -2,10 +2,10 @@
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from promptcal.learners.contract import Learner
 from promptcal.models.clip import FrozenClip
+from promptcal.models.vision import VisionModel
 
 LEARNED_TOKENS = ("context",)
 """Tensors of a learner that stand where word embeddings stand."""
@@ -42,13 +42,15 @@ def nearest_words(clip: FrozenClip, tokens: Float[Tensor, "n d"], count: int = 3
     ]
 
 
-def word_record(clip: FrozenClip, learner: Learner) -> dict[str, list[Nearest]]:
+def word_record(model: FrozenClip | VisionModel, learner: nn.Module) -> dict[str, list[Nearest]]:
     """The nearest words of what a learner has put in the place of words, by tensor name; at most ``MOST_TOKENS``."""
+    if not isinstance(model, FrozenClip):
+        return {}
     named, found = dict(learner.named_parameters()), {}
     for name in LEARNED_TOKENS:
         tensor = named.get(name)
-        if tensor is not None and tensor.shape[-1] == clip.text_width:
-            found[name] = nearest_words(clip, tensor.flatten(0, -2)[:MOST_TOKENS])
+        if tensor is not None and tensor.shape[-1] == model.text_width:
+            found[name] = nearest_words(model, tensor.flatten(0, -2)[:MOST_TOKENS])
     return {name: words for name, words in found.items() if words}
 
 

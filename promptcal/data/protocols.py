@@ -1,5 +1,6 @@
 """Protocols: what is trained on and what is tested, from one task."""
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,3 +57,36 @@ def base_to_novel(
     )
     base, novel = base_novel(drawn, split_seed)
     return Splits(train=base, targets={"base": base, "novel": novel})
+
+
+def train(
+    task: Task,
+    shots: int,
+    seed: int,
+    split_seed: int | None = None,
+    calibration_split: str = "full_val",
+    val_share: float = 0.05,
+) -> Splits:
+    """Train on all classes and test on the same classes: one split, ``test``.
+
+    Args:
+        task: the whole task.
+        shots: training images a class; -1 = all.
+        seed: seed of the draw and of the validation images.
+        split_seed: there are no halves; it has no effect.
+        calibration_split: it has no effect: all validation images are used.
+        val_share: the share of the training images to validate on instead, where the data set has no validation images
+            of its own; 0.05 is the published one.
+
+    Raises:
+        ConfigError: a share outside (0, 1).
+    """
+    del split_seed, calibration_split
+    if not 0 < val_share < 1:
+        raise ConfigError(f"protocol.val_share is {val_share}; it must lie between 0 and 1.")
+    drawn = few_shot(task, shots, seed, val_shots="all")
+    if not drawn.val:
+        rows = set(random.Random(seed).sample(range(len(drawn.train)), round(val_share * len(drawn.train))))
+        val = tuple(sample for row, sample in enumerate(drawn.train) if row in rows)
+        drawn = drawn.replace(train=tuple(sample for row, sample in enumerate(drawn.train) if row not in rows), val=val)
+    return Splits(train=drawn, targets={"test": drawn})

@@ -41,11 +41,19 @@ class Augment:
 def centre_view(image: Image.Image, transform: ImageTransform) -> Float[Tensor, "3 s s"]:
     """The pixels of the evaluation view: resize, centre crop, scale to [0, 1], subtract the mean, divide by the std.
 
-    With ``transform.resize`` ``shortest`` the shorter side is resized to ``size`` and the centre is cut out; with
-    ``squash`` both sides are. The same operations, in the same order, as open_clip's own evaluation transform.
+    The same operations, in the same order, as open_clip's own evaluation transform; see :func:`centre_image`.
 
     Returns:
         Pixels [3, size, size], float32, channels normalised.
+    """
+    return _normalised(centre_image(image, transform), transform)
+
+
+def centre_image(image: Image.Image, transform: ImageTransform) -> Image.Image:
+    """The image of the evaluation view, size × size, in RGB: resized and cut.
+
+    With ``transform.resize`` ``shortest`` the shorter side is resized to ``size`` and the centre is cut out; with
+    ``squash`` both sides are.
 
     Raises:
         ConfigError: a model that wants its images resized in another way.
@@ -59,7 +67,7 @@ def centre_view(image: Image.Image, transform: ImageTransform) -> Float[Tensor, 
         width, height = (int(size * side / shorter) for side in image.size)
     resized = image.resize((width, height), _filter(transform))
     left, top = round((width - size) / 2), round((height - size) / 2)
-    return _normalised(resized.crop((left, top, left + size, top + size)), transform)
+    return resized.crop((left, top, left + size, top + size))
 
 
 def augmented_view(

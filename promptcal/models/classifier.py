@@ -3,6 +3,7 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from promptcal.errors import ConfigError, DataError, unknown
 from promptcal.learners.contract import Learner
 from promptcal.models.causal_text import TextPass, text_pass
-from promptcal.models.clip import FrozenClip
+from promptcal.models.clip import FrozenClip, ImageTransform
 from promptcal.models.text_plan import plan
 from promptcal.precision import wide
 from promptcal.types import Batch, ClassMoments, ClassNames, Outputs, Prompts
@@ -101,6 +102,16 @@ class BoundClassifier:
     def device(self) -> torch.device:
         """Where batches go."""
         return self.clip.device
+
+    @property
+    def transform(self) -> ImageTransform:
+        """What the model expects of an image."""
+        return self.clip.transform
+
+    @property
+    def offers(self) -> dict[str, Any]:
+        """What a loss term may ask for by name when it is built."""
+        return {"clip": self.clip, "classes": self.classes, "classifier": self.classifier}
 
     @cached_property
     def zero_shot_text_features(self) -> Float[Tensor, "C D"]:

@@ -12,7 +12,7 @@ from promptcal.data.features import FeatureCache, image_features
 from promptcal.data.views import Augment, centre_view
 from promptcal.models.clip import FrozenClip
 from promptcal.training.batches import Batches, FeatureBatches, PixelBatches
-from promptcal.training.settings import Features, Training
+from promptcal.training.settings import Features, Settings
 from promptcal.types import Batch, ImageSource, Sample, Task
 
 
@@ -40,7 +40,7 @@ class ImageSide:
     test_batch: int = 256
     quiet: bool = False
 
-    def batches(self, task: Task, settings: Training, features: Features, seed: int) -> Batches:
+    def batches(self, task: Task, settings: Settings, features: Features, seed: int) -> Batches:
         """The training images of a task, ready for the loop."""
         views = features.count(settings.epochs)
         view_seed = seed if features.view_seed is None else features.view_seed
@@ -74,8 +74,9 @@ class ImageSide:
                 pixels = [centre_view(self.images.open(sample.path), self.clip.transform) for sample in part]
                 yield Batch(labels=labels, pixels=torch.stack(pixels).to(self.clip.device))
 
-    def describe(self, features: Features, epochs: int) -> str:
+    def describe(self, settings: Settings, features: Features) -> str:
         """One phrase that says which way the training images take."""
+        epochs = settings.epochs
         views = features.count(epochs)
         if self.prompted:
             return "the image tower is prompted and runs at every step"

@@ -17,7 +17,7 @@ from promptcal.precision import autocast
 from promptcal.training.averaging import Averaging, LastEpoch
 from promptcal.training.batches import Batches
 from promptcal.training.gradient_rules import GradientRule, Sum
-from promptcal.training.settings import Training
+from promptcal.training.settings import Settings
 from promptcal.training.state import TrainingState, capture
 from promptcal.types import Batch, ClassNames, Outputs
 
@@ -72,8 +72,9 @@ def fit(
     bound: Trainable,
     batches: Batches,
     recipe: Recipe,
-    settings: Training,
+    settings: Settings,
     *,
+    seed: int = 0,
     on_epoch: Callable[[dict[str, Any]], None] = lambda row: None,
     resume: TrainingState | None = None,
     keep: Callable[[TrainingState], None] = lambda state: None,
@@ -85,6 +86,7 @@ def fit(
         batches: the training set.
         recipe: loss terms, gradient rule, averaging, precision.
         settings: optimiser and schedule.
+        seed: with the epoch it decides what layers draw at random, such as dropout.
         on_epoch: called with the row of history after each epoch.
         resume: go on from here; the result is, bit for bit, that of a training that was never stopped.
         keep: called with the state of the training after each epoch, once ``on_epoch`` has completed its row.
@@ -111,10 +113,12 @@ def fit(
             group["lr"] = rate
         begin_epoch(learner, epoch)
         sums: dict[str, float] = {}
-        for step, batch_group in enumerate(_groups(batches.epoch(epoch), settings.accumulate)):
-            where = f"epoch {epoch + 1}, step {step + 1}"
-            for name, value in _step(bound, batch_group, recipe, optimiser, scaler, where).items():
-                sums[name] = sums.get(name, 0.0) + value / batches.steps
+        with torch.random.fork_rng([bound.device] if bound.device.type == "cuda" else []):
+            torch.manual_seed((seed * 1_000_003 + epoch) % 2**63)
+            for step, batch_group in enumerate(_groups(batches.epoch(epoch), settings.accumulate)):
+                where = f"epoch {epoch + 1}, step {step + 1}"
+                for name, value in _step(bound, batch_group, recipe, optimiser, scaler, where).items():
+                    sums[name] = sums.get(name, 0.0) + value / batches.steps
         row = {"epoch": epoch + 1, "lr": rate, "steps": -(-batches.steps // settings.accumulate), **sums}
         history.append(row)
         on_epoch(row)
@@ -148,9 +152,13 @@ def _step(
         with autocast(bound.device, recipe.precision):
             outputs = bound(batch, recipe.needs)
         values = {name: term(outputs, batch.labels) for name, term in recipe.terms.items()}
+        weighted = {name: recipe.terms[name].weight * value for name, value in values.items()}
+        if outputs.apart is not None:
+            apart = {f"head_{name}": term(outputs.apart, batch.labels) for name, term in recipe.terms.items()}
+            values |= apart
+            weighted |= {f"head_{name}": term.weight * apart[f"head_{name}"] for name, term in recipe.terms.items()}
         for name, value in values.items():
             require_finite(value, f"{where}: the loss term '{name}'")
-        weighted = {name: recipe.terms[name].weight * value for name, value in values.items()}
         recipe.gradient_rule({name: scaler.scale(value / len(group)) for name, value in weighted.items()}, parameters)
         accuracy = (outputs.logits.argmax(dim=1) == batch.labels).double().mean()
         for name, number in {

@@ -11,6 +11,9 @@ from promptcal.precision import autocast
 from promptcal.training.loop import Trainable, require_finite
 from promptcal.types import Batch, Predictions, Sample
 
+ROWS = ("logits", "image_features", "temperature", "norms", "norms_before")
+"""What predictions hold of every image, where the model has it."""
+
 
 def predict(
     bound: Trainable,
@@ -46,7 +49,7 @@ def predict(
             with autocast(bound.device, precision):
                 part = bound(batch, needs={"zero_shot_logits"})
             require_finite(part.logits, f"the logits of the split '{split}'")
-            found = {"logits": part.logits, "image_features": part.image_features, "temperature": part.temperature}
+            found = {name: getattr(part, name) for name in ROWS}
             if part.zero_shot_image_features is not None:
                 found["zero_shot_logits"] = part.zero_shot_logits
             for name, column in found.items():
@@ -64,6 +67,8 @@ def predict(
         labels=np.array([sample.label for sample in samples], dtype=np.int64),
         classes=bound.classes.names,
         temperature=stacked.get("temperature"),
+        norms=stacked.get("norms"),
+        norms_before=stacked.get("norms_before"),
         text_features=None if text is None else _numpy(_unit(text)),
         zero_shot_text_features=None if frozen is None else _numpy(frozen),
         paths=tuple(sample.path for sample in samples),

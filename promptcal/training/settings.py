@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -12,6 +13,44 @@ from promptcal.errors import ConfigError, unknown
 
 ALGORITHMS = ("sgd", "adam")
 """The optimisers there are."""
+
+
+@runtime_checkable
+class Settings(Protocol):
+    """What the training loop asks of its settings; ``Training`` says what the fields mean.
+
+    ``watches_validation`` says that the validation images are measured after every epoch.
+    """
+
+    watches_validation: ClassVar[bool]
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the training images."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Images a batch."""
+        ...
+
+    @property
+    def accumulate(self) -> int:
+        """Batches a step."""
+        ...
+
+    @property
+    def evaluate_every(self) -> int:
+        """Epochs between two measurements of the targets; 0 = at the end alone."""
+        ...
+
+    def optimiser(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of the learned tensors."""
+        ...
+
+    def lr_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        ...
 
 
 @register("training", "sgd")
@@ -47,6 +86,8 @@ class Training:
     warmup_lr: float = 1e-5
     accumulate: int = 1
     evaluate_every: int = 0
+
+    watches_validation: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate"):
