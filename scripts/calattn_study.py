@@ -40,7 +40,7 @@ VARIANTS = {
     "separate": ["head=calattn", "head.mode=separate"],
     "CE + Brier, joint": ["plugin=[ce_brier]", "head=calattn"],
 }
-FOLDERS = {"mnist": (20, 0.0), "cifar10": (12, 0.5)}
+FOLDERS = {"mnist": (20, 0.0), "cifar10": (10, 0.5)}
 """Epochs and probability of a flip of the data sets that lie in folders."""
 
 
