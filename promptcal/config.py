@@ -32,7 +32,7 @@ INJECTED = frozenset(
 )
 """Parameters that the program hands over; they never appear in a configuration."""
 
-PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training", "models.temperature", "models.vision")
+PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training", "models.temperature", "models.vision", "heads")
 TRUSTED = ["promptcal."]
 """Prefixes of the targets ``build`` accepts; the packages of declared plug-ins are added."""
 

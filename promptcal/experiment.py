@@ -210,6 +210,13 @@ def conclude(
     return rows
 
 
+def train_and_predict(prepared: Prepared, *, quiet: bool) -> dict[str, Predictions]:
+    """Train the method of a run on its splits, from its start, and predict their targets; nothing is written."""
+    work = assemble(prepared, quiet=quiet)
+    train(prepared, work, quiet=quiet, say=lambda line: None)
+    return predict_all(prepared, work)
+
+
 def unfinished(
     folder: RunFolder, learner: Learner | Network, made: Mapping[str, Any], say: Callable[[str], None]
 ) -> TrainingState | None:

@@ -2,6 +2,7 @@
 
 from promptcal.calibrators.bin_mean_shift import BinMeanShift
 from promptcal.calibrators.building import build_calibrator, fit_for, no_validation
+from promptcal.calibrators.calattn import CalAttn
 from promptcal.calibrators.chain import Chain
 from promptcal.calibrators.contract import CalibrationWarning, Calibrator, InSampleWarning
 from promptcal.calibrators.dac import DAC
@@ -13,6 +14,7 @@ from promptcal.calibrators.histogram import Histogram
 from promptcal.calibrators.identity import Identity
 from promptcal.calibrators.isotonic import Isotonic
 from promptcal.calibrators.logit_mlp import LogitMLP
+from promptcal.calibrators.loglinear import LogLinear
 from promptcal.calibrators.matrix import MatrixScaling
 from promptcal.calibrators.mix import Mix
 from promptcal.calibrators.multi_isotonic import MultiIsotonic
@@ -31,6 +33,7 @@ __all__ = [
     "DAC",
     "SATS",
     "BinMeanShift",
+    "CalAttn",
     "CalibrationWarning",
     "Calibrator",
     "Chain",
@@ -42,6 +45,7 @@ __all__ = [
     "Identity",
     "InSampleWarning",
     "Isotonic",
+    "LogLinear",
     "LogitMLP",
     "MatrixScaling",
     "Mix",

@@ -120,10 +120,10 @@ def base_novel(task: Task, split_seed: int | None = None) -> tuple[Task, Task]:
     if split_seed is not None:
         base = sorted(random.Random(split_seed).sample(range(count), size))
     novel = sorted(set(range(count)) - set(base))
-    return _only(task, base, "base"), _only(task, novel, "novel")
+    return of_classes(task, base, "base"), of_classes(task, novel, "novel")
 
 
-def _only(task: Task, labels: Sequence[int], half: str) -> Task:
+def of_classes(task: Task, labels: Sequence[int], half: str) -> Task:
     """The task restricted to some classes, relabelled from 0 in the given order."""
     new = {label: index for index, label in enumerate(labels)}
 

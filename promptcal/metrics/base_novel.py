@@ -89,7 +89,10 @@ def joint(
 
 def take(predictions: Predictions, rows: np.ndarray) -> Predictions:
     """The predictions of some rows; what belongs to the classes stays."""
-    per_row = ("logits", "labels", "temperature", "zero_shot_logits", "image_features", "probabilities")
+    per_row = (
+        *("logits", "labels", "temperature", "zero_shot_logits", "probabilities"),
+        *("image_features", "norms", "norms_before"),
+    )
     changes = {name: value[rows] for name in per_row if (value := getattr(predictions, name)) is not None}
     paths = predictions.paths
     return predictions.replace(**changes, paths=None if paths is None else tuple(paths[row] for row in rows))

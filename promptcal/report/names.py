@@ -60,6 +60,8 @@ CALIBRATORS = {
     "ensemble_temperature": "ensemble TS",
     "parametrised_temperature": "parametrised TS",
     "logit_mlp": "logit MLP",
+    "loglinear": "log-linear",
+    "calattn": "CalAttn (post hoc)",
     "vector": "vector scaling",
     "matrix": "matrix scaling",
     "dirichlet": "Dirichlet",

@@ -15,7 +15,7 @@ from promptcal.config import options
 from promptcal.errors import DataError, MissingField, NotFitted
 from promptcal.metrics.base_novel import take
 
-QUICK = {"sats": {"epochs": 2, "hidden": [32, 16]}}
+QUICK = {"sats": {"epochs": 2, "hidden": [32, 16]}, "calattn": {"steps": 5}}
 """Parameters that shorten a training; the others run with their defaults."""
 
 

@@ -1,0 +1,61 @@
+"""Heads of whole runs: behind the training, on finished runs, and in a predictor."""
+
+import json
+
+import numpy as np
+import pytest
+
+from promptcal import experiment
+from promptcal.calibrators import load_calibrator
+from promptcal.cli import main
+from promptcal.config import compose
+from promptcal.errors import ConfigError, DataError
+from promptcal.heads.loglinear import LogLinearHead
+
+
+def overrides(place, *more):
+    fast = ["training.epochs=2", "features.views=1", "shots=4", "system.threads=1", "calibrators=[none,temperature]"]
+    return [*fast, "method=coop", f"runs={place / 'runs'}", f"system.cache={place / 'cache'}", *more]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("heads")
+
+
+@pytest.fixture(scope="module")
+def plain(place):
+    return experiment.run(compose(overrides(place)), quiet=True)
+
+
+@pytest.mark.filterwarnings("ignore::promptcal.calibrators.CalibrationWarning")
+def test_a_finished_run_gets_a_head_in_one_command_and_stays_as_it_is(plain, tmp_path, capsys):
+    before = {path: path.stat().st_mtime_ns for path in plain.path.rglob("*")}
+    assert main(["head", str(plain.path), "--folds", "2", "--out", str(tmp_path)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in plain.path.rglob("*")} == before
+    printed = capsys.readouterr().out
+    assert "classes left out gain" in printed
+    assert "novel" in printed
+    (out,) = tmp_path.rglob("head.safetensors")
+    head, novel = load_calibrator(out), plain.predictions("novel")
+    assert np.array_equal(
+        head.transform(novel).temperature,
+        load_calibrator(out).transform(novel).temperature,
+    )
+    effects = [json.loads(line) for line in (out.parent / "effects.jsonl").read_text().splitlines()]
+    assert {(row["calibrator"], row["split"]) for row in effects} == {
+        (name, split) for name in ("none", "temperature", "dac+temperature", "loglinear") for split in ("base", "novel")
+    }
+    assert all(row["low"] <= row["difference"] <= row["high"] for row in effects if row["calibrator"] == "none")
+    assert (out.parent / "predictions" / "novel.safetensors").is_file()
+    assert main(["head", str(plain.path), "--fit", "val", "--features", "kl", "--out", str(tmp_path / "val")]) == 0
+    assert "weights kl" in capsys.readouterr().out
+
+
+def test_mistakes_are_told_in_a_sentence(plain, tmp_path, capsys):
+    assert main(["head", str(plain.path), "--fit", "clases", "--out", str(tmp_path)]) == 2
+    assert "Did you mean 'classes'" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="Did you mean 'images'"):
+        LogLinearHead(mode="image")
+    with pytest.raises(DataError, match="fitted on validation images"):
+        LogLinearHead().fitted(None, experiment.prepare(plain.config).splits.train, 0, lambda fold: {})
