@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from promptcal.diagnostics import residual_temperature
 from scipy.stats import t as student
 
 from promptcal import experiment
@@ -27,6 +26,7 @@ from promptcal.calibrators import build_calibrator
 from promptcal.calibrators.rewrite import current_logits, divide_rows
 from promptcal.config import compose
 from promptcal.data import load_task, read_card
+from promptcal.diagnostics import residual_temperature
 from promptcal.heads.effects import METRICS, resampled
 from promptcal.heads.held_out import Episode, fit_held_out
 from promptcal.heads.loglinear import LogLinearHead
