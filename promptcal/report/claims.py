@@ -145,13 +145,13 @@ def _table(
 
 
 def recipe(method: str) -> str:
-    """The method that published rows speak of: recipes of one method with other epochs are one.
+    """The method that published rows speak of: recipes of one method with other epochs are one, plug-ins in any order.
 
-    >>> recipe("coop_ep50+margin")
-    'coop+margin'
+    >>> recipe("coop_ep50+moments+margin")
+    'coop+margin+moments'
     """
-    first, plus, rest = method.partition("+")
-    return re.sub(r"_(ep\d+|dac)$", "", first) + plus + rest
+    first, *plugins = method.split("+")
+    return "+".join([re.sub(r"_(ep\d+|dac)$", "", first), *sorted(plugins)])
 
 
 def _caption(source: Source, group: Group) -> str:

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 from omegaconf import OmegaConf
 
-from promptcal.config import options
+from promptcal.config import asset_path, options
 from promptcal.data import load_task, read_card, size_warnings
 from promptcal.data.cards import card_named, card_names
 from promptcal.data.views import Augment
@@ -128,3 +128,16 @@ def test_augment_falls_back_to_the_published_one_key_by_key(toy_card):
 def test_no_card_at_all():
     with pytest.raises(ConfigError, match="dataset=NAME"):
         read_card(None)
+
+
+def test_recipes_with_templates_of_their_own_name_data_sets_that_exist():
+    found = {}
+    for path in asset_path("configs", "method").glob("*.yaml"):
+        own = OmegaConf.select(OmegaConf.load(path), "reference.by_dataset", default={})
+        found |= {(path.stem, name): templates for name, templates in own.items()}
+    assert {name for _, name in found} <= set(card_names())
+    assert all("{}" in template for templates in found.values() for template in templates)
+    assert found["kgcoop", "dtd"] == ["a photo of a {}, a type of texture."]
+    assert found["prograd", "oxford_pets"] == ["a type of pet, a photo of a {}."]
+    assert found["prograd", "dtd"] == ["a texture of {}."]
+    assert found["tcp", "fgvc_aircraft"] == ["a photo of an aircraft {}."]
