@@ -28,7 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"promptcal: {unknown('command', arguments[0], modules)}")
         return 2
     parser = _parser(modules)
-    parsed = parser.parse_args(arguments)
+    parsed, late = parser.parse_known_args(arguments)
+    if late and not (hasattr(parsed, "overrides") and all("=" in word and word[0] != "-" for word in late)):
+        parser.error(f"unrecognized arguments: {' '.join(late)}")
+    if late:  # argparse takes no more words after an option, a person may write them there
+        parsed.overrides += late
     if parsed.command is None:
         parser.print_help()
         return 0
@@ -47,9 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _modules() -> dict[str, ModuleType]:
-    """The command modules by name; they import nothing heavy until they run."""
-    names = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
-    return {name: importlib.import_module(f"promptcal.commands.{name}") for name in names}
+    """The command modules by name (``import_`` is ``import``); they import nothing heavy until they run."""
+    found = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+    return {name.removesuffix("_"): importlib.import_module(f"promptcal.commands.{name}") for name in found}
 
 
 def _parser(modules: dict[str, ModuleType]) -> argparse.ArgumentParser:

@@ -1,0 +1,1 @@
+"""What other programs left behind: their checkpoints and few-shot draws, read without running anything of theirs."""

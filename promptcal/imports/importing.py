@@ -1,0 +1,226 @@
+"""From a released checkpoint to a run like one of our own: find, fit, configure, load, and go on as after a training."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from promptcal.config import compose
+from promptcal.data import Card, check_images, read_card
+from promptcal.data.class_names import normalise_class_names
+from promptcal.data.protocols import Splits
+from promptcal.data.sources import FolderImages
+from promptcal.errors import ConfigError, DataError, NumericalError
+from promptcal.experiment import assemble, conclude
+from promptcal.imports.backbones import check_widths, guess_model
+from promptcal.imports.checkpoints import Checkpoint, FolderNames, folder_names, read_checkpoint
+from promptcal.imports.released import RELEASES, Fitted, choose
+from promptcal.learners.contract import Learner
+from promptcal.preparation import drawn, prepared_for
+from promptcal.run import RunFolder
+from promptcal.types import ClassNames, Task
+
+Say = Callable[[str], None]
+
+
+def import_checkpoint(
+    place: Path,
+    overrides: Sequence[str] = (),
+    *,
+    classes: Sequence[str] = (),
+    again: bool = False,
+    quiet: bool = False,
+    say: Say = lambda line: None,
+) -> RunFolder:
+    """Make a run of a checkpoint that the released code of a method saved.
+
+    With the images of its data set it is predicted, calibrated and measured as a run that was trained here; without, it
+    holds the learned tensors and the class names. Nothing in the file is run.
+
+    Args:
+        place: the checkpoint, or the folder of its run.
+        overrides: of the configuration; they go before what the names of the folders say.
+        classes: class names, where the data set is not at hand.
+        again: repeat an import that is done already.
+        quiet: no progress bars.
+        say: told what is being done, a line at a time.
+
+    Raises:
+        DataError: no checkpoint; a file that is refused, cut off or something else; a learned tensor that is missing,
+            strange or of another shape; classes that are not those it was trained on.
+        ConfigError: a method, model or list of classes that neither file nor folders tell, or that does not fit.
+        NumericalError: a learned tensor with NaN or infinity in it.
+    """
+    overrides = [_ours(override) for override in overrides]
+    checkpoint = read_checkpoint(place)
+    names = folder_names(checkpoint.path)
+    fitted = _choose(checkpoint, names, overrides)
+    config = _configuration(checkpoint, names, fitted, overrides)
+    state = learned_tensors(fitted, str(checkpoint.path))
+    config.imported = {"origin": f"released {fitted.release.trainer}", "tensors": _digest(state)}
+    say(
+        f"{checkpoint.path}: {config.choices.method} on {config.choices.model}, "
+        f"{sum(tensor.numel() for tensor in state.values()):,} learned numbers in {len(state)} tensors; "
+        f"{len(fitted.dropped)} others left out"
+    )
+    card, splits = _data(config, names, overrides, classes, say)
+    OmegaConf.set_struct(config, True)
+    prepared = prepared_for(config, card, splits)
+    check_widths(fitted, prepared.clip, config, str(checkpoint.path))
+    folder = prepared.folder
+    if folder.is_done and not again:
+        say(f"{folder.path} is done already")
+        return folder
+    work = assemble(prepared, quiet=quiet)
+    load_learned(work.learner, state, fitted, str(checkpoint.path))
+    work.learner.eval()
+    about = {"file": checkpoint.path.name, "epoch": checkpoint.epoch, "names": dict(fitted.released_names)}
+    with folder.claimed():
+        folder.begin(fresh=True)
+        conclude(prepared, work, [], say=say, info={"imported": lambda: about})
+        folder.finish()
+    return folder
+
+
+def _ours(override: str) -> str:
+    """An override whose method may be called by the name it has in the released code."""
+    key, _, value = override.partition("=")
+    recipes = {release.trainer.lower(): release.recipe for release in reversed(RELEASES)}
+    return f"{key}={recipes.get(value.lower(), value)}" if key == "method" else override
+
+
+def _choose(checkpoint: Checkpoint, names: FolderNames, overrides: Sequence[str]) -> Fitted:
+    """Whose checkpoint it is."""
+    recipe = _last("method", overrides)
+    learner = str(compose([f"method={recipe}"]).choices.learner) if recipe else ""
+    return choose(checkpoint.tensors, where=str(checkpoint.path), trainer=names.trainer, recipe=recipe, learner=learner)
+
+
+def _last(key: str, overrides: Sequence[str]) -> str:
+    """The last value that some overrides give a key, or nothing."""
+    values = [override.partition("=")[2] for override in overrides if override.partition("=")[0] == key]
+    return values[-1] if values else ""
+
+
+def _configuration(checkpoint: Checkpoint, names: FolderNames, fitted: Fitted, overrides: Sequence[str]) -> DictConfig:
+    """The recipe of a checkpoint, with what its tensors, its folders and the overrides say."""
+    said = {key: value for key, value in names.overrides.items() if not _last(key, overrides)}
+    if "model" not in said and not _last("model", overrides):
+        said["model"] = guess_model(fitted, checkpoint.tensors, str(checkpoint.path))
+    recipe = _last("method", overrides) or fitted.release.recipe
+    position = said.pop("learner.position", None)
+    config = compose([f"method={recipe}", *(f"{key}={value}" for key, value in said.items()), *overrides])
+    OmegaConf.set_struct(config, False)
+    config.learner.update(fitted.release.settings(fitted.sizes))
+    if position and "position" in config.learner:
+        config.learner.position = position
+    words = str(config.learner.get("init") or "").split()
+    too_few = len(words) < fitted.sizes.get("n", 0)
+    if words and (too_few or (len(words) != fitted.sizes.get("n") and not fitted.release.keeps_words)):
+        config.learner.init = ""
+    if checkpoint.epoch is not None and not _last("training.epochs", overrides):
+        config.training.epochs = checkpoint.epoch
+    return config
+
+
+def learned_tensors(fitted: Fitted, where: str) -> dict[str, Tensor]:
+    """The learned tensors by our names, in float32.
+
+    Raises:
+        NumericalError: NaN or infinity in one of them. DataError: its numbers are cut off.
+    """
+    state = {}
+    for name, stored in fitted.tensors.items():
+        state[name] = stored.read().float()
+        if not bool(torch.isfinite(state[name]).all()):
+            raise NumericalError(
+                f"{where} has NaN or infinity in '{fitted.released_names[name]}'; the training failed."
+            )
+    return state
+
+
+def _digest(state: Mapping[str, Tensor]) -> str:
+    """Twelve hexadecimal digits over the learned tensors, which decide the numbers of an imported run."""
+    content = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        content.update(f"{name}{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+    return content.hexdigest()[:12]
+
+
+def _data(
+    config: DictConfig, names: FolderNames, overrides: Sequence[str], classes: Sequence[str], say: Say
+) -> tuple[Card, Splits]:
+    """The card, and what the protocol draws from the data; without images where these are not there."""
+    known = _last("dataset", overrides) or names.overrides.get("dataset")
+    card = read_card(config.dataset)
+    if classes:
+        config.calibrators = ["none"]
+        task = Task(
+            card.name if known else "imported",
+            ClassNames(normalise_class_names(list(classes)), card.templates),
+            *((), (), ()),
+            images=FolderImages(Path()),
+        )
+        say(f"no data set is looked at: a run of {len(classes)} classes for 'promptcal predict', without predictions")
+        return card, Splits(train=task, targets={"base": task})
+    if not known:
+        raise ConfigError(
+            "no folder says which data set it was trained on; add dataset=NAME (and data.root=FOLDER), or the class "
+            "names alone as --classes A,B,…."
+        )
+    if card.folder is not None and card.path is None and config.data.root is None:
+        raise ConfigError(
+            f"the data set '{card.name}' is not at hand; add data.root=FOLDER (its folder there is '{card.folder}'), "
+            f"or the class names alone as --classes A,B,…."
+        )
+    assumed = [f"{key}={config[key]}" for key in ("shots", "seed") if not _last(key, [*overrides, *_pairs(names)])]
+    if assumed:
+        say(f"no folder says how it was drawn: {' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed")
+    card, splits = drawn(config, say)
+    try:
+        for used in (splits.train, *splits.targets.values()):
+            check_images(used, missing=config.data.missing)
+    except DataError as error:
+        say(f"a run for 'promptcal predict', without predictions: {error}")
+        config.calibrators = ["none"]
+        splits = Splits(
+            train=_without_images(splits.train),
+            targets={name: _without_images(task) for name, task in splits.targets.items()},
+        )
+    return card, splits
+
+
+def _pairs(names: FolderNames) -> list[str]:
+    return [f"{key}={value}" for key, value in names.overrides.items()]
+
+
+def _without_images(task: Task) -> Task:
+    return task.replace(train=(), val=(), test=())
+
+
+def load_learned(learner: Learner, state: Mapping[str, Tensor], fitted: Fitted, where: str) -> None:
+    """Load the learned tensors, all of them and no others.
+
+    Raises:
+        DataError: a tensor that is missing, strange or of another shape; the shape that belongs is named.
+    """
+    wanted = {name: tuple(tensor.shape) for name, tensor in learner.state_dict().items()}
+    for name in {**wanted, **state}:
+        released = fitted.released_names.get(name, name)
+        if name not in state:
+            raise DataError(f"{where} lacks '{released}' of shape {list(wanted[name])}, which the learner needs.")
+        if name not in wanted:
+            raise DataError(f"{where} holds '{released}', which the learner has no place for.")
+        if tuple(state[name].shape) != wanted[name]:
+            own = tuple(state[name].shape)
+            tied = learner.tied_classes
+            why = (
+                f": it was trained on {own[0]} classes and there are {len(tied)}; check data set and protocol"
+                if tied is not None and own[1:] == wanted[name][1:]
+                else ""
+            )
+            raise DataError(f"{where} has '{released}' of shape {list(own)} where {list(wanted[name])} belongs{why}.")
+    learner.load_state_dict(dict(state))
