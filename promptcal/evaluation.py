@@ -34,7 +34,9 @@ def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> li
 
 
 def remarks(config: DictConfig) -> list[str]:
-    """What a reader of the report must know of how this configuration trains."""
+    """What a reader of the report must know of how this configuration trains, or where it is from."""
+    if config.get("imported"):
+        return [f"{config.imported.origin}, imported: the settings of its training are the recipe's, not the file's."]
     notes = terms.remarks([node for node in config.losses.values() if node], int(config.training.batch_size))
     if config.choices.averaging == "best_on_val":
         notes.append(

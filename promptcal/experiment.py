@@ -304,7 +304,7 @@ def predict_all(prepared: Prepared, work: Assembled) -> dict[str, Predictions]:
     """Predictions of the base validation images and of every target's test images."""
     splits, precision = prepared.splits, prepared.config.precision
     wanted = {"val": (work.base, splits.train.val)} if splits.train.val else {}
-    wanted |= {name: (bound, splits.targets[name].test) for name, bound in work.targets.items()}
+    wanted |= {name: (bound, test) for name, bound in work.targets.items() if (test := splits.targets[name].test)}
     return {
         name: predict(bound, work.images.test_batches(samples), samples, split=name, precision=precision)
         for name, (bound, samples) in wanted.items()

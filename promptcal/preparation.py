@@ -34,7 +34,12 @@ class Prepared:
 
 def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) -> Prepared:
     """Read the data, draw the shots, look for the images, load the model and find the run's folder."""
-    calibrators = {name: build_calibrator(name) for name in config.calibrators}  # a typo is told before training
+    card, splits = drawn(config, say)
+    return prepared_for(config, card, splits)
+
+
+def drawn(config: DictConfig, say: Callable[[str], None] = lambda line: None) -> tuple[Card, Splits]:
+    """The card, and what the protocol draws from the data set."""
     card = read_card(config.dataset)
     task = load_task(card, config.data.root)
     for warning in size_warnings(card, task):
@@ -49,6 +54,12 @@ def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) 
         split_seed=config.split_seed,
         calibration_split=config.calibration.split,
     )
+    return card, splits
+
+
+def prepared_for(config: DictConfig, card: Card, splits: Splits) -> Prepared:
+    """The run on images that are drawn already: look for them, load the model and find the run's folder."""
+    calibrators = {name: build_calibrator(name) for name in config.calibrators}  # a typo is told before training
     for name, calibrator in calibrators.items():
         if calibrator.learns_from == "rows" and not splits.train.val:
             raise no_validation(name)
@@ -61,7 +72,7 @@ def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) 
     distinct = {id(used): used for used in (splits.train, *splits.targets.values())}
     digest = "".join(task_digest(used) for used in distinct.values())
     name = identity(config, digest, weights)
-    folder = RunFolder(Path(config.runs) / task.name / method_label(config) / name)
+    folder = RunFolder(Path(config.runs) / card.name / method_label(config) / name)
     return Prepared(config, card, splits, model, weights, folder)
 
 

@@ -183,8 +183,14 @@ class RunFolder:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of ``metrics.jsonl``."""
-        return read_jsonl(self._file("metrics.jsonl"))
+        """The rows of ``metrics.jsonl``; raises DataError for a run that was imported without images."""
+        rows = read_jsonl(self._file("metrics.jsonl"))
+        if not rows:
+            raise DataError(
+                f"{self.path} was imported without images and has no predictions; import it again with dataset=NAME "
+                f"and data.root=FOLDER."
+            )
+        return rows
 
     @property
     def history(self) -> list[dict[str, Any]]:

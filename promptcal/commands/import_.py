@@ -1,10 +1,10 @@
 """Make a run of a checkpoint that the released code of a method saved.
 
-Read are the files model.pth.tar-EPOCH and model-best.pth.tar of CoOp, CoCoOp, KgCoOp, ProGrad, ProDA, MaPLe, IVLP, VPT,
-PromptSRC, TaskRes, CLIP-Adapter and TCP, as trained by their authors' code; CKPT is the file or the folder of its run.
-Data set, shots, seed, model and method are read from the names of its folders where these tell; KEY=VALUE goes before.
-Nothing in the file is run: it may hold tensors, numbers, texts, lists and dicts, optimisers and schedulers are left out,
-and anything else is refused.
+Read are the files model.pth.tar-EPOCH and model-best.pth.tar of CoOp, CoCoOp, KgCoOp, ProGrad, ProDA, MaPLe, IVLP,
+VPT, PromptSRC, TaskRes, CLIP-Adapter and TCP, as trained by their released code; CKPT is the file or the folder of its
+run. Data set, shots, seed, model and method are read from the names of its folders where these tell; KEY=VALUE goes
+before. Nothing in the file is run: it may hold tensors, numbers, texts, lists and dicts, optimisers and schedulers are
+left out, and anything else is refused.
 
 Where the images of the data set are there, the run is predicted, calibrated and measured as one that was trained here;
 else it holds the learned tensors and the class names, for 'promptcal predict'.
@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides", nargs="*", metavar="KEY=VALUE", help="choices and keys of the configuration, as 'promptcal run'"
     )
     parser.add_argument("--method", metavar="NAME", help="the recipe it was trained by, where the file does not tell")
-    parser.add_argument(
-        "--model", metavar="NAME", help="the CLIP it was trained on, where neither file nor folders tell"
-    )
+    parser.add_argument("--model", metavar="NAME", help="the CLIP it was trained on, where nothing tells")
     parser.add_argument("--classes", metavar="A,B,…", help="the class names, where the data set is not at hand")
     parser.add_argument("--again", action="store_true", help="repeat an import that is done already")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")

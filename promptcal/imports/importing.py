@@ -1,7 +1,8 @@
-"""From a released checkpoint to a run like one of our own: find, fit, configure, load, and go on as after a training."""
+"""From a released checkpoint to a run like one of our own: find, fit, configure, load, go on as after a training."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -136,9 +137,8 @@ def learned_tensors(fitted: Fitted, where: str) -> dict[str, Tensor]:
     for name, stored in fitted.tensors.items():
         state[name] = stored.read().float()
         if not bool(torch.isfinite(state[name]).all()):
-            raise NumericalError(
-                f"{where} has NaN or infinity in '{fitted.released_names[name]}'; the training failed."
-            )
+            released = fitted.released_names[name]
+            raise NumericalError(f"{where} has NaN or infinity in '{released}'; its training failed.")
     return state
 
 
@@ -186,10 +186,8 @@ def _data(
     except DataError as error:
         say(f"a run for 'promptcal predict', without predictions: {error}")
         config.calibrators = ["none"]
-        splits = Splits(
-            train=_without_images(splits.train),
-            targets={name: _without_images(task) for name, task in splits.targets.items()},
-        )
+        targets = {name: _without_images(task) for name, task in splits.targets.items()}
+        splits = replace(splits, train=_without_images(splits.train), targets=targets)
     return card, splits
 
 

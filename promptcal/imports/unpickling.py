@@ -50,7 +50,10 @@ MEANINGS: Mapping[str, Any] = {
 }
 """What the names of plain containers and numbers mean."""
 
-INERT = ("torch.optim", "dassl.optim", "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
+INERT = (
+    *("torch.optim", "dassl.optim"),
+    *("numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "_codecs.encode"),
+)
 """Names that give a placeholder, with every name below them."""
 
 BROKEN = (

@@ -12,7 +12,7 @@ READER = ("dataset.reader.", "protocol.", "calibration.")
 """What decides the images that are tested and calibrated on: runs that differ in it are of different data."""
 
 APART = (
-    *("seed", "split_seed", "shots", "calibrators", "choices", "model", *IRRELEVANT),
+    *("seed", "split_seed", "shots", "calibrators", "choices", "model", "imported.tensors", *IRRELEVANT),
     *(f"dataset.{key}" for key in ("name", "title", "folder", "sizes", "source", "licence", "reference")),
 )
 """Keys in which runs of one method on the same images may differ without being another variant of it."""
