@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from promptcal.config import asset_path, options
 from promptcal.errors import ConfigError
-from promptcal.imports.released import Fitted
+from promptcal.imports.fitting import Fitted
 from promptcal.imports.torch_files import StoredTensor
 from promptcal.models.clip import FrozenClip
 

@@ -33,10 +33,12 @@ class FolderNames:
 
     Attributes:
         trainer: the method in the words of the released code, or empty.
+        position: where the class name stands, or empty.
         overrides: choices and keys of our configuration.
     """
 
     trainer: str = ""
+    position: str = ""
     overrides: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,7 +113,7 @@ def folder_names(path: Path) -> FolderNames:
     """
     trainers = {release.trainer.lower(): release.trainer for release in RELEASES}
     data_sets = {**DATA_SETS, **{name: name for name in card_names() if card_named(name).sizes}}
-    trainer, found = "", {}
+    trainer, position, found = "", "", {}
     for part in path.absolute().parts[:-1]:
         plain = part.lower().replace("-", "_")
         trainer = trainers.get(plain, trainer)
@@ -124,5 +126,5 @@ def folder_names(path: Path) -> FolderNames:
         if match := re.fullmatch(r"seed_?(\d+)", plain):
             found["seed"] = match[1]
         if match := re.search(r"(?:^|_)ctp_?(end|middle|front)(?:_|$)", plain):
-            found["learner.position"] = match[1]
-    return FolderNames(trainer, found)
+            position = match[1]
+    return FolderNames(trainer, position, found)

@@ -18,7 +18,8 @@ from promptcal.errors import ConfigError, DataError, NumericalError
 from promptcal.experiment import assemble, conclude
 from promptcal.imports.backbones import check_widths, guess_model
 from promptcal.imports.checkpoints import Checkpoint, FolderNames, folder_names, read_checkpoint
-from promptcal.imports.released import RELEASES, Fitted, choose
+from promptcal.imports.fitting import Fitted, choose
+from promptcal.imports.released import RELEASES
 from promptcal.learners.contract import Learner
 from promptcal.preparation import drawn, prepared_for
 from promptcal.run import RunFolder
@@ -55,28 +56,33 @@ def import_checkpoint(
         ConfigError: a method, model or list of classes that neither file nor folders tell, or that does not fit.
         NumericalError: a learned tensor with NaN or infinity in it.
     """
-    overrides = [_ours(override) for override in overrides]
     checkpoint = read_checkpoint(place)
-    names = folder_names(checkpoint.path)
-    fitted = _choose(checkpoint, names, overrides)
-    config = _configuration(checkpoint, names, fitted, overrides)
-    state = learned_tensors(fitted, str(checkpoint.path))
+    where, names = str(checkpoint.path), folder_names(checkpoint.path)
+    words = _words(names, overrides, bare=bool(classes))
+    recipe = _last("method", words)
+    learner = str(compose([f"method={recipe}"]).choices.learner) if recipe else ""
+    fitted = choose(checkpoint.tensors, where=where, trainer=names.trainer, recipe=recipe, learner=learner)
+    if not recipe:
+        words.append(f"method={fitted.release.recipe}")
+    if not _last("model", words):
+        words.append(f"model={guess_model(fitted, checkpoint.tensors, where)}")
+    config = _configuration(checkpoint, names, fitted, words)
+    state = learned_tensors(fitted, where)
     config.imported = {"origin": f"released {fitted.release.trainer}", "tensors": _digest(state)}
     say(
-        f"{checkpoint.path}: {config.choices.method} on {config.choices.model}, "
+        f"{where}: {config.choices.method} on {config.choices.model}, "
         f"{sum(tensor.numel() for tensor in state.values()):,} learned numbers in {len(state)} tensors; "
         f"{len(fitted.dropped)} others left out"
     )
-    card, splits = _data(config, names, overrides, classes, say)
-    OmegaConf.set_struct(config, True)
+    card, splits = _named(config, classes, say) if classes else _data(config, words, say)
     prepared = prepared_for(config, card, splits)
-    check_widths(fitted, prepared.clip, config, str(checkpoint.path))
+    check_widths(fitted, prepared.clip, config, where)
     folder = prepared.folder
     if folder.is_done and not again:
         say(f"{folder.path} is done already")
         return folder
     work = assemble(prepared, quiet=quiet)
-    load_learned(work.learner, state, fitted, str(checkpoint.path))
+    load_learned(work.learner, state, fitted, where)
     work.learner.eval()
     about = {"file": checkpoint.path.name, "epoch": checkpoint.epoch, "names": dict(fitted.released_names)}
     with folder.claimed():
@@ -86,44 +92,43 @@ def import_checkpoint(
     return folder
 
 
-def _ours(override: str) -> str:
-    """An override whose method may be called by the name it has in the released code."""
-    key, _, value = override.partition("=")
+def _words(names: FolderNames, overrides: Sequence[str], *, bare: bool) -> list[str]:
+    """What is known of the configuration: what the folders say, where no override says otherwise, and the overrides.
+
+    A method may be called by the name it has in the released code.
+    """
     recipes = {release.trainer.lower(): release.recipe for release in reversed(RELEASES)}
-    return f"{key}={recipes.get(value.lower(), value)}" if key == "method" else override
+    words = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        words.append(f"{key}={recipes.get(value.lower(), value)}" if key == "method" else override)
+    found = [f"{key}={value}" for key, value in names.overrides.items() if not _last(key, words)]
+    if bare and not _last("dataset", [*found, *words]):
+        found += ["dataset=folder", "dataset.name=imported", "dataset.title=imported"]
+    return [*found, *words]
 
 
-def _choose(checkpoint: Checkpoint, names: FolderNames, overrides: Sequence[str]) -> Fitted:
-    """Whose checkpoint it is."""
-    recipe = _last("method", overrides)
-    learner = str(compose([f"method={recipe}"]).choices.learner) if recipe else ""
-    return choose(checkpoint.tensors, where=str(checkpoint.path), trainer=names.trainer, recipe=recipe, learner=learner)
-
-
-def _last(key: str, overrides: Sequence[str]) -> str:
+def _last(key: str, words: Sequence[str]) -> str:
     """The last value that some overrides give a key, or nothing."""
-    values = [override.partition("=")[2] for override in overrides if override.partition("=")[0] == key]
+    values = [word.partition("=")[2] for word in words if word.partition("=")[0] == key]
     return values[-1] if values else ""
 
 
-def _configuration(checkpoint: Checkpoint, names: FolderNames, fitted: Fitted, overrides: Sequence[str]) -> DictConfig:
-    """The recipe of a checkpoint, with what its tensors, its folders and the overrides say."""
-    said = {key: value for key, value in names.overrides.items() if not _last(key, overrides)}
-    if "model" not in said and not _last("model", overrides):
-        said["model"] = guess_model(fitted, checkpoint.tensors, str(checkpoint.path))
-    recipe = _last("method", overrides) or fitted.release.recipe
-    position = said.pop("learner.position", None)
-    config = compose([f"method={recipe}", *(f"{key}={value}" for key, value in said.items()), *overrides])
-    OmegaConf.set_struct(config, False)
-    config.learner.update(fitted.release.settings(fitted.sizes))
-    if position and "position" in config.learner:
-        config.learner.position = position
-    words = str(config.learner.get("init") or "").split()
-    too_few = len(words) < fitted.sizes.get("n", 0)
-    if words and (too_few or (len(words) != fitted.sizes.get("n") and not fitted.release.keeps_words)):
-        config.learner.init = ""
-    if checkpoint.epoch is not None and not _last("training.epochs", overrides):
+def _configuration(checkpoint: Checkpoint, names: FolderNames, fitted: Fitted, words: Sequence[str]) -> DictConfig:
+    """The recipe of a checkpoint, with what is known and what its tensors tell."""
+    config = compose(words)
+    learner = config.learner
+    for key, value in fitted.release.settings(fitted.sizes).items():
+        learner[key] = value
+    if names.position and "position" in learner and not _last("learner.position", words):
+        learner.position = names.position
+    start = str(learner.get("init") or "").split()
+    tokens = fitted.sizes.get("n", 0)
+    if len(start) < tokens or (len(start) > tokens and not fitted.release.keeps_words):
+        learner.init = ""
+    if checkpoint.epoch is not None and not _last("training.epochs", words):
         config.training.epochs = checkpoint.epoch
+    OmegaConf.set_struct(config, False)
     return config
 
 
@@ -150,35 +155,30 @@ def _digest(state: Mapping[str, Tensor]) -> str:
     return content.hexdigest()[:12]
 
 
-def _data(
-    config: DictConfig, names: FolderNames, overrides: Sequence[str], classes: Sequence[str], say: Say
-) -> tuple[Card, Splits]:
-    """The card, and what the protocol draws from the data; without images where these are not there."""
-    known = _last("dataset", overrides) or names.overrides.get("dataset")
+def _named(config: DictConfig, classes: Sequence[str], say: Say) -> tuple[Card, Splits]:
+    """Classes without a data set."""
+    config.calibrators = ["none"]
     card = read_card(config.dataset)
-    if classes:
-        config.calibrators = ["none"]
-        task = Task(
-            card.name if known else "imported",
-            ClassNames(normalise_class_names(list(classes)), card.templates),
-            *((), (), ()),
-            images=FolderImages(Path()),
-        )
-        say(f"no data set is looked at: a run of {len(classes)} classes for 'promptcal predict', without predictions")
-        return card, Splits(train=task, targets={"base": task})
-    if not known:
-        raise ConfigError(
-            "no folder says which data set it was trained on; add dataset=NAME (and data.root=FOLDER), or the class "
-            "names alone as --classes A,B,…."
-        )
+    names = ClassNames(normalise_class_names(list(classes)), card.templates)
+    task = Task(card.name, names, train=(), val=(), test=(), images=FolderImages(Path()))
+    say(f"a run of {len(classes)} classes for 'promptcal predict', without predictions: no data set is looked at")
+    return card, Splits(train=task, targets={"base": task})
+
+
+def _data(config: DictConfig, words: Sequence[str], say: Say) -> tuple[Card, Splits]:
+    """The card, and what the protocol draws from the data set; without images where these are not there."""
+    alone = "or the class names alone as --classes A,B,…"
+    if not _last("dataset", words):
+        raise ConfigError(f"no folder says which data set it was trained on; add dataset=NAME, {alone}.")
+    card = read_card(config.dataset)
     if card.folder is not None and card.path is None and config.data.root is None:
         raise ConfigError(
             f"the data set '{card.name}' is not at hand; add data.root=FOLDER (its folder there is '{card.folder}'), "
-            f"or the class names alone as --classes A,B,…."
+            f"{alone}."
         )
-    assumed = [f"{key}={config[key]}" for key in ("shots", "seed") if not _last(key, [*overrides, *_pairs(names)])]
+    assumed = [f"{key}={config[key]}" for key in ("shots", "seed") if not _last(key, words)]
     if assumed:
-        say(f"no folder says how it was drawn: {' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed")
+        say(f"no folder says how its images were drawn; assumed: {', '.join(assumed)}")
     card, splits = drawn(config, say)
     try:
         for used in (splits.train, *splits.targets.values()):
@@ -189,10 +189,6 @@ def _data(
         targets = {name: _without_images(task) for name, task in splits.targets.items()}
         splits = replace(splits, train=_without_images(splits.train), targets=targets)
     return card, splits
-
-
-def _pairs(names: FolderNames) -> list[str]:
-    return [f"{key}={value}" for key, value in names.overrides.items()]
 
 
 def _without_images(task: Task) -> Task:

@@ -270,7 +270,7 @@ def test_the_model_is_told_by_widths_where_only_one_has_them(tmp_path, save):
     """The configuration is composed before weights are looked for, which these models have none of here."""
     from promptcal.imports.backbones import guess_model
     from promptcal.imports.checkpoints import read_checkpoint
-    from promptcal.imports.released import choose
+    from promptcal.imports.fitting import choose
 
     def guess(tensors, recipe):
         checkpoint = read_checkpoint(save(tmp_path / "model.pth.tar-5", tensors))

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from promptcal.errors import ConfigError, DataError
-from promptcal.imports.released import RELEASES, choose, fit
+from promptcal.imports.fitting import choose, fit
+from promptcal.imports.released import RELEASES
 from promptcal.imports.torch_files import Bytes, StoredTensor
 
 NAMES = {"token_prefix": (10, 1, 512), "token_suffix": (10, 60, 512)}
