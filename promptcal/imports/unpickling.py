@@ -6,6 +6,8 @@ call are those of this package and Python's containers, which build values and d
 """
 
 import pickle
+import struct
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Never
@@ -58,7 +60,7 @@ INERT = (
 
 BROKEN = (
     *(pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, ValueError),
-    *(MemoryError, OverflowError, RecursionError),
+    *(MemoryError, OverflowError, RecursionError, AssertionError, struct.error),
 )
 """What unpickling raises on bytes that are no whole pickle, or that hand an object what it does not take."""
 
@@ -91,7 +93,9 @@ class RestrictedUnpickler(pickle._Unpickler):
         Raises:
             DataError: a name that is not in the list.
         """
-        asked = f"{'builtins' if module == '__builtin__' else module}.{name}"
+        if self.proto < 3:  # such pickles use the names of Python 2, as torch's do
+            module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+        asked = f"{module}.{name}"
         if asked in self._meanings:
             return self._meanings[asked]
         if any(f"{asked}.".startswith(f"{inert}.") for inert in INERT):

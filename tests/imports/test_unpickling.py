@@ -73,7 +73,7 @@ POISONS = {
     "builtins.exec": Call(builtins.exec, f"open('{MARKER}', 'w')"),
     "io.open": Call(open, MARKER, "w"),
     "subprocess.Popen": Call(subprocess.Popen, ["touch", MARKER]),
-    "builtins.getattr": Call(builtins.getattr, os, "system"),
+    "builtins.getattr": Call(builtins.getattr, "text", "upper"),
     "torch.serialization.load": Call(torch.load, MARKER),
     "os._Environ": os._Environ,
 }
@@ -105,7 +105,7 @@ def test_the_poison_is_one(tmp_path, monkeypatch):
     ("content", "name"),
     [
         (b"cos\nsystem\n(S'true'\ntR.", "os.system"),
-        (b"\x80\x04\x8c\x0bcollections\x8c\x18OrderedDict.__reduce_ex__\x93.", "collections.OrderedDict.__reduce_ex__"),
+        (b"\x80\x04\x8c\x0bcollections\x8c\x19OrderedDict.__reduce_ex__\x93.", "collections.OrderedDict.__reduce_ex__"),
         (b"(S'true'\nios\nsystem\n.", "os.system"),
         (b"c__builtin__\neval\n(S'1'\ntR.", "builtins.eval"),
         (b"ctorch.optimizers\nx\n.", "torch.optimizers.x"),
