@@ -1,10 +1,11 @@
 """The few-shot draws that the CoOp family left in the folders of its data sets, as pickles."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from promptcal.errors import DataError
+from promptcal.errors import ConfigError, DataError
 from promptcal.imports.unpickling import Placeholder, unpickle
 from promptcal.types import Sample, Task
 
@@ -45,7 +46,7 @@ def read_drawn(file: Path) -> dict[str, list[Drawn]]:
     return splits
 
 
-def given_draw(task: Task, file: Path) -> Mapping[str, tuple[int, ...]]:
+def given_draw(task: Task, file: Path, shots: int) -> dict[str, tuple[int, ...]]:
     """The rows of a task's splits that a file has drawn, in its order.
 
     The paths in the file are absolute, on the machine where it was drawn; an image is known by the longest end of its
@@ -54,13 +55,19 @@ def given_draw(task: Task, file: Path) -> Mapping[str, tuple[int, ...]]:
     Args:
         task: the whole task, before any draw.
         file: ``split_fewshot/shot_K-seed_S.pkl``; that of ImageNet has no ``val``.
+        shots: K, as the run has it.
 
     Raises:
-        DataError: as ``read_drawn``, and an image that the split of the task does not have or that has another label.
+        ConfigError: another number of images a class than ``shots``. DataError: as ``read_drawn``, and an image that the
+            split of the task does not have or that has another label.
     """
+    splits = read_drawn(file)
+    most = max(Counter(one.label for one in splits["train"]).values())
+    if most != shots:
+        raise ConfigError(f"{file} has {most} images a class, the run {shots}; give the two alike with shots={most}.")
     return {
         split: _rows(task, split, task.train if split == "train" else task.val, drawn, file)
-        for split, drawn in read_drawn(file).items()
+        for split, drawn in splits.items()
     }
 
 
