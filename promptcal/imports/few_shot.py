@@ -58,7 +58,7 @@ def given_draw(task: Task, file: Path, shots: int) -> dict[str, tuple[int, ...]]
         shots: K, as the run has it.
 
     Raises:
-        ConfigError: another number of images a class than ``shots``. DataError: as ``read_drawn``, and an image that the
+        ConfigError: another number of images a class. DataError: as ``read_drawn``, and an image that the
             split of the task does not have or that has another label.
     """
     splits = read_drawn(file)
