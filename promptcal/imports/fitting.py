@@ -67,7 +67,7 @@ def _listed(released: str, names: Collection[str]) -> list[str]:
     if not brace:
         return [released] if released in names else []
     first, _, after = rest.partition("}")
-    found = []
+    found: list[str] = []
     while (name := f"{before}{int(first) + len(found)}{after}") in names:
         found.append(name)
     return found

@@ -10,8 +10,9 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -175,7 +176,7 @@ def _read_zipped(path: Path) -> Any:
     return unpickle(io.BytesIO(pickled), path, MEANINGS, stored)
 
 
-def _read_older(path: Path, file: BinaryIO) -> Any:
+def _read_older(path: Path, file: BufferedIOBase) -> Any:
     """The older form: four pickles (magic number, version, machine, content), the keys, then storage by storage."""
     start = file.read(2)
     if start == b"PK":
@@ -208,6 +209,8 @@ def _read_older(path: Path, file: BinaryIO) -> Any:
             not_whole(path, f"storage {key} is cut off")
         places[key] = file.tell()
         file.seek(count * storages[key].dtype.itemsize, io.SEEK_CUR)
+    if file.tell() > path.stat().st_size:
+        not_whole(path, "its last storage is cut off")
     return content
 
 

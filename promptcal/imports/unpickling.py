@@ -9,8 +9,9 @@ import pickle
 import struct
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable, Mapping
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, Never
+from typing import Any, ClassVar, Never
 
 from promptcal.errors import DataError
 
@@ -77,9 +78,12 @@ class RestrictedUnpickler(pickle._Unpickler):
         stored: what a persistent id of the pickle stands for: the tensor data beside it.
     """
 
+    proto: int
+    stack: list[Any]
+
     def __init__(
         self,
-        file: BinaryIO,
+        file: BufferedIOBase,
         path: Path,
         meanings: Mapping[str, Any],
         stored: Callable[[Any], Any] | None = None,
@@ -117,11 +121,11 @@ class RestrictedUnpickler(pickle._Unpickler):
         if isinstance(self.stack[-1], Placeholder):
             self.stack[-1].fill(state)
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # noqa: RUF012 (as its parent has it)
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
 
 
 def unpickle(
-    file: BinaryIO,
+    file: BufferedIOBase,
     path: Path,
     meanings: Mapping[str, Any],
     stored: Callable[[Any], Any] | None = None,

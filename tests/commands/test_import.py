@@ -39,7 +39,7 @@ def test_it_says_where_the_run_is_and_predicts(checkpoint, tmp_path, capsys):
     ("content", "message"),
     [
         ({"state_dict": {"ctx": torch.zeros(4, 64)}, "scheduler": Call()}, "asks for 'posix.system'"),
-        ({"state_dict": {"weight": torch.zeros(4)}}, "fits no method"),
+        ({"state_dict": {"weight": torch.zeros(4)}}, "lacks 'ctx', which CoOp learns"),
         ("text", "no named tensors"),
     ],
 )

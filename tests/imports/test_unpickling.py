@@ -33,8 +33,8 @@ class Call:
         return self.made
 
 
-def read(content: bytes, **meanings):
-    return unpickle(io.BytesIO(content), HERE, meanings)
+def read(content: bytes):
+    return unpickle(io.BytesIO(content), HERE, {})
 
 
 plain = st.recursive(
@@ -58,14 +58,11 @@ def test_mappings_become_plain_dicts():
 
 
 def test_optimisers_schedulers_and_numpy_numbers_become_placeholders():
-    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)
-    assert isinstance(read(pickle.dumps([scheduler], protocol=2), **TENSORS)[0], Placeholder)
     for protocol in range(2, 6):
+        assert read(pickle.dumps(torch.optim.lr_scheduler.CosineAnnealingLR, protocol=protocol)) is Placeholder
         assert isinstance(read(pickle.dumps({"result": np.float64(0.5)}, protocol=protocol))["result"], Placeholder)
 
 
-TENSORS = {"torch._utils._rebuild_parameter": Placeholder, "torch._utils._rebuild_tensor_v2": Placeholder}
 MARKER = "marker-of-a-run"
 POISONS = {
     "posix.system": Call(os.system, f"touch {MARKER}"),
