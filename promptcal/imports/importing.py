@@ -126,6 +126,8 @@ def _configuration(checkpoint: Checkpoint, names: FolderNames, fitted: Fitted, w
     tokens = fitted.sizes.get("n", 0)
     if len(start) < tokens or (len(start) > tokens and not fitted.release.keeps_words):
         learner.init = ""
+    if learner.get("init_reference") and tokens != learner.min_context:
+        learner.init_reference = False
     if checkpoint.epoch is not None and not _last("training.epochs", words):
         config.training.epochs = checkpoint.epoch
     OmegaConf.set_struct(config, False)
