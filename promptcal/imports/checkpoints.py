@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from promptcal.data.cards import card_named, card_names
+from promptcal.data.cards import card_names
 from promptcal.errors import DataError
 from promptcal.imports.released import RELEASES
 from promptcal.imports.torch_files import StoredTensor, named_tensors, read_torch_file
@@ -16,6 +16,9 @@ LISTED = 4
 
 DATA_SETS = {"describable_textures": "dtd"}
 """Data sets that a folder may call otherwise than their card."""
+
+OWN_CARDS = ("folder", "split_file")
+"""Cards of people's own data, after which no folder is named."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def folder_names(path: Path) -> FolderNames:
     the file go before others.
     """
     trainers = {release.trainer.lower(): release.trainer for release in RELEASES}
-    data_sets = {**DATA_SETS, **{name: name for name in card_names() if card_named(name).sizes}}
+    data_sets = {**DATA_SETS, **{name: name for name in card_names() if name not in OWN_CARDS}}
     trainer, position, found = "", "", {}
     for part in path.absolute().parts[:-1]:
         plain = part.lower().replace("-", "_")

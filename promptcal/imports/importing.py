@@ -60,8 +60,7 @@ def import_checkpoint(
     where, names = str(checkpoint.path), folder_names(checkpoint.path)
     words = _words(names, overrides, bare=bool(classes))
     recipe = _last("method", words)
-    learner = str(compose([f"method={recipe}"]).choices.learner) if recipe else ""
-    fitted = choose(checkpoint.tensors, where=where, trainer=names.trainer, recipe=recipe, learner=learner)
+    fitted = choose(checkpoint.tensors, where=where, trainer=names.trainer, recipe=recipe, learner=_learner_of(recipe))
     if not recipe:
         words.append(f"method={fitted.release.recipe}")
     if not _last("model", words):
@@ -108,6 +107,12 @@ def _words(names: FolderNames, overrides: Sequence[str], *, bare: bool) -> list[
     return [*found, *words]
 
 
+def _learner_of(recipe: str) -> str:
+    """The learner of a recipe, or nothing where there is none."""
+    released = {release.recipe: release.learner for release in RELEASES}
+    return released.get(recipe) or (str(compose([f"method={recipe}"]).choices.learner) if recipe else "")
+
+
 def _last(key: str, words: Sequence[str]) -> str:
     """The last value that some overrides give a key, or nothing."""
     values = [word.partition("=")[2] for word in words if word.partition("=")[0] == key]
@@ -124,7 +129,7 @@ def _configuration(checkpoint: Checkpoint, names: FolderNames, fitted: Fitted, w
         learner.position = names.position
     start = str(learner.get("init") or "").split()
     tokens = fitted.sizes.get("n", 0)
-    if len(start) < tokens or (len(start) > tokens and not fitted.release.keeps_words):
+    if start and (len(start) < tokens or (len(start) > tokens and not fitted.release.keeps_words)):
         learner.init = ""
     if learner.get("init_reference") and tokens != learner.min_context:
         learner.init_reference = False

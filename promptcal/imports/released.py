@@ -6,6 +6,7 @@ used are dropped; every other name in a file must be a learned tensor, and every
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import gcd
 
 Sizes = Mapping[str, int]
 """What a shape's letters are in a file: d, D, w the widths of text tokens, of the joint embedding and of image tokens;
@@ -103,7 +104,7 @@ RELEASES = (
         "proda",
         "proda",
         {"ctx": ("context", "P n d")},
-        lambda sizes: {"n_prompts": sizes["P"], "n_context": sizes["n"]},
+        lambda sizes: {"n_prompts": sizes["P"], "n_context": sizes["n"], "prompts_per_step": gcd(sizes["P"], 4)},
         rf"{TOKENS}|nc_{TOKENS}",
         marks=r"nc_token_.*",
     ),

@@ -1,15 +1,26 @@
 """An imported checkpoint is the learner it was: the same tensors, the same logits, a run like one of our own."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 
 from promptcal import experiment
-from promptcal.config import build, compose, options
+from promptcal.config import compose
 from promptcal.errors import ConfigError, DataError, NumericalError
 from promptcal.imports.importing import import_checkpoint
+from promptcal.learners.clip_adapter import ClipAdapter
+from promptcal.learners.cocoop import CoCoOp
+from promptcal.learners.coop import CoOp
+from promptcal.learners.deep_language import DeepLanguage
+from promptcal.learners.ivlp import IVLP
+from promptcal.learners.maple import MaPLe
+from promptcal.learners.proda import ProDA
+from promptcal.learners.taskres import TaskRes
+from promptcal.learners.tcp import TCP
+from promptcal.learners.vpt import VPT
 from promptcal.models.classifier import Classifier
 from promptcal.predictor import load
 from promptcal.preparation import frozen_clip, reference_of
@@ -21,44 +32,33 @@ CLASSES = ("red apple", "green pear", "plum")
 NAMES = ClassNames(CLASSES, ("a photo of a {}.",))
 FAST = ["training.epochs=2", "features.views=1", "shots=4", "system.threads=1", "calibrators=[none,temperature]"]
 
+CONTEXT = {"context": "ctx"}
 META = {f"meta_net.linear{i}.{kind}": f"meta_net.linear{i}.{kind}" for i in (1, 2) for kind in ("weight", "bias")}
-BLOCKS = "transformer.resblocks"
-RELEASED = {
-    "coop": {"ctx": "context"},
-    "kgcoop": {"ctx": "context"},
-    "prograd": {"ctx": "context"},
-    "proda": {"ctx": "context"},
-    "cocoop": {"ctx": "context", **META},
-    "tcp": {"ctx": "context", **META},
-    "maple": {
-        "prompt_learner.ctx": "context",
-        "prompt_learner.proj.weight": "projection.weight",
-        "prompt_learner.proj.bias": "projection.bias",
-        **{f"prompt_learner.compound_prompts_text.{i}": f"deep_text.{i}" for i in range(2)},
-        **{
-            f"prompt_learner.compound_prompt_projections.{i}.{kind}": f"deep_projections.{i}.{kind}"
-            for i in range(2)
-            for kind in ("weight", "bias")
-        },
-    },
-    "ivlp": {
-        "prompt_learner.ctx": "context",
-        "image_encoder.VPT": "image_context",
-        **{f"image_encoder.{BLOCKS}.{i + 1}.VPT_shallow": f"deep_image.{i}" for i in range(3)},
-        **{f"text_encoder.{BLOCKS}.{i + 1}.VPT_shallow": f"deep_text.{i}" for i in range(2)},
-    },
-    "deep_language": {
-        "prompt_learner.ctx": "context",
-        **{f"text_encoder.{BLOCKS}.{i + 1}.VPT_shallow": f"deep_text.{i}" for i in range(2)},
-    },
-    "vpt": {
-        "image_encoder.VPT": "image_context",
-        **{f"image_encoder.{BLOCKS}.{i + 1}.VPT_shallow": f"deep_image.{i}" for i in range(3)},
-    },
-    "taskres": {"text_feature_residuals": "residual"},
-    "clip_adapter": {"fc.0.weight": "adapter.linear1.weight", "fc.2.weight": "adapter.linear2.weight"},
+TEXT = {
+    "context": "prompt_learner.ctx",
+    "deep_text": "text_encoder.transformer.resblocks.{1}.VPT_shallow",
 }
-RELEASED["promptsrc"] = RELEASED["ivlp"]
+IMAGE = {
+    "image_context": "image_encoder.VPT",
+    "deep_image": "image_encoder.transformer.resblocks.{1}.VPT_shallow",
+}
+NAMED = {
+    **{method: CONTEXT for method in ("coop", "kgcoop", "prograd", "proda")},
+    **{method: {**CONTEXT, **META} for method in ("cocoop", "tcp")},
+    "maple": {
+        "context": "prompt_learner.ctx",
+        "projection.weight": "prompt_learner.proj.weight",
+        "projection.bias": "prompt_learner.proj.bias",
+        "deep_text": "prompt_learner.compound_prompts_text.{0}",
+        "deep_projections.weight": "prompt_learner.compound_prompt_projections.{0}.weight",
+        "deep_projections.bias": "prompt_learner.compound_prompt_projections.{0}.bias",
+    },
+    **{method: {**TEXT, **IMAGE} for method in ("ivlp", "promptsrc")},
+    "deep_language": TEXT,
+    "vpt": IMAGE,
+    "taskres": {"residual": "text_feature_residuals"},
+    "clip_adapter": {"adapter.linear1.weight": "fc.0.weight", "adapter.linear2.weight": "fc.2.weight"},
+}
 DROPPED = {
     "maple": {"image_encoder.conv1.weight": torch.zeros(2), "logit_scale": torch.tensor(4.6)},
     "promptsrc": {"prompt_learner.ZS_image_encoder.conv1.weight": torch.zeros(2)},
@@ -74,22 +74,42 @@ def mini():
     return frozen_clip(json.dumps(dict(config.model)), torch.device("cpu"))[0]
 
 
-def random_learner(clip, method: str, *overrides: str):
-    """A learner of a recipe whose every tensor is random, rounded to half precision as the released files are."""
-    config = compose([f"method={method}", "model=mini", *overrides])
-    reference = reference_of(config)
+def randomised(learner):
+    """A learner whose every tensor is random, rounded to half precision as the released files are."""
     generator = torch.Generator().manual_seed(3)
-    learner = build(config.learner, clip=clip, classes=NAMES, reference=reference, generator=generator)
     with torch.no_grad():
         for tensor in learner.parameters():
             tensor.copy_((0.05 * torch.randn(tensor.shape, generator=generator)).half().float())
-    return learner.eval(), Classifier(clip, learner, reference=reference).bind(NAMES)
+    return learner.eval()
+
+
+LEARNERS = {
+    "coop": lambda clip: CoOp(clip, n_context=5),
+    "kgcoop": lambda clip: CoOp(clip, n_context=4),
+    "prograd": lambda clip: CoOp(clip, n_context=7),
+    "proda": lambda clip: ProDA(clip, n_prompts=4, n_context=3),
+    "cocoop": lambda clip: CoCoOp(clip, init="", n_context=3, reduction=8),
+    "tcp": lambda clip: TCP(clip, NAMES, n_context=2, reduction=2),
+    "maple": lambda clip: MaPLe(clip, n_context=3, depth=2),
+    "ivlp": lambda clip: IVLP(clip, n_context=3, n_image=2, text_depth=3, image_depth=2),
+    "promptsrc": lambda clip: IVLP(clip, n_context=4, n_image=4, text_depth=2, image_depth=4),
+    "deep_language": lambda clip: DeepLanguage(clip, n_context=4, depth=3),
+    "vpt": lambda clip: VPT(clip, n_context=5, depth=3),
+    "taskres": lambda clip: TaskRes(clip, NAMES),
+    "clip_adapter": lambda clip: ClipAdapter(clip, reduction=8),
+}
 
 
 def as_released(method: str, learner) -> dict[str, torch.Tensor]:
-    state = learner.state_dict()
-    assert set(RELEASED[method].values()) == set(state)
-    return {key: state[own].half() for key, own in RELEASED[method].items()} | DROPPED.get(method, {})
+    """The state of a learner under the names that the released code of a method has for it."""
+    state, lists = learner.state_dict(), r"(deep_text|deep_image|deep_projections)\.(\d+)"
+    found = {}
+    for own, tensor in state.items():
+        listed = re.match(lists, own)
+        number = int(listed[2]) if listed else 0
+        name = NAMED[method][re.sub(lists, r"\1", own)].format(number, number + 1)
+        found[name] = tensor.half()
+    return found | DROPPED.get(method, {})
 
 
 def logits(bound) -> torch.Tensor:
@@ -98,23 +118,20 @@ def logits(bound) -> torch.Tensor:
         return bound(Batch(torch.zeros(4, dtype=torch.long), pixels=pixels)).logits
 
 
-PRESENT = [name for name in RELEASED if name in options("method")]
-
-
-@pytest.mark.parametrize("method", PRESENT)
+@pytest.mark.parametrize("method", LEARNERS)
 def test_the_learner_is_the_one_that_was_saved(tmp_path, mini, save, name_buffers, method):
-    learner, bound = random_learner(mini, method)
-    buffers = name_buffers(3, 4, 64) if "ctx" in RELEASED[method] else {}
+    """Number of tokens, depth and hidden width are not the recipe's and are read from the shapes."""
+    learner = randomised(LEARNERS[method](mini))
+    buffers = name_buffers(3, 4, 64) if "ctx" in NAMED[method].values() else {}
     file = save(tmp_path / "model.pth.tar-7", as_released(method, learner) | buffers, epoch=7, wrapped="module.")
-    folder = import_checkpoint(
-        file, ["model=mini", f"method={method}", f"runs={tmp_path / 'runs'}", "system.threads=1"], classes=CLASSES
-    )
+    folder = import_checkpoint(file, ["model=mini", f"method={method}", f"runs={tmp_path / 'runs'}"], classes=CLASSES)
     stored = folder.learner_state()
     for name, tensor in learner.state_dict().items():
         assert stored[name].dtype == torch.float32
         torch.testing.assert_close(stored[name], tensor, rtol=0, atol=0)
     found = load(folder.path)
     assert found.classes == CLASSES
+    bound = Classifier(mini, learner, reference=reference_of(folder.config)).bind(NAMES)
     torch.testing.assert_close(logits(found.bound), logits(bound), rtol=0, atol=0)
     assert folder.config.choices.method == method
     assert folder.config.training.epochs == 7
@@ -124,7 +141,8 @@ def test_the_learner_is_the_one_that_was_saved(tmp_path, mini, save, name_buffer
 
 @pytest.mark.parametrize("legacy", [False, True])
 def test_contexts_by_class_are_for_their_classes(tmp_path, mini, save, legacy):
-    learner, bound = random_learner(mini, "coop", "learner.class_specific=true", "learner.position=middle")
+    learner = randomised(CoOp(mini, NAMES, n_context=4, class_specific=True, position="middle"))
+    bound = Classifier(mini, learner).bind(NAMES)
     file = save(tmp_path / "CoOp" / "model.pth.tar-5", {"ctx": learner.context.half()}, legacy=legacy)
     words = ["model=mini", f"runs={tmp_path / 'runs'}", "learner.position=middle"]
     folder = import_checkpoint(file, words, classes=CLASSES)
@@ -208,7 +226,7 @@ def test_seeds_of_one_release_are_averaged(imported, trained, tmp_path, save):
 
 
 def test_without_its_data_it_predicts_and_says_so(tmp_path, mini, save):
-    learner, _ = random_learner(mini, "coop")
+    learner = randomised(CoOp(mini, n_context=4))
     file = save(tmp_path / "dtd" / "CoOp" / "seed1" / "model.pth.tar-5", {"ctx": learner.context})
     words = ["model=mini", f"runs={tmp_path / 'runs'}"]
     with pytest.raises(ConfigError, match=r"'dtd' is not at hand; add data\.root=FOLDER .*--classes"):
@@ -228,7 +246,7 @@ def test_without_its_data_it_predicts_and_says_so(tmp_path, mini, save):
 
 
 def test_where_the_images_are_missing_the_class_names_are_kept(tmp_path, mini, save):
-    learner, _ = random_learner(mini, "coop")
+    learner = randomised(CoOp(mini, n_context=4))
     rows = {split: [[f"{split}{i}.png", i, f"class {i}"] for i in range(4)] for split in ("train", "val", "test")}
     (tmp_path / "split.json").write_text(json.dumps(rows))
     file = save(tmp_path / "CoOp" / "seed1" / "model.pth.tar-5", {"ctx": learner.context})
@@ -297,7 +315,7 @@ def test_the_model_is_told_by_widths_where_only_one_has_them(tmp_path, save):
 def test_words_are_kept_where_they_stay_in_the_text(tmp_path, mini, save):
     """Two learned tokens of "a photo of a" leave "of a" before the name; a context of another length has no words."""
     runs = f"runs={tmp_path / 'runs'}"
-    learner, _ = random_learner(mini, "maple")
+    learner = randomised(MaPLe(mini, n_context=2, depth=3))
     file = save(tmp_path / "MaPLe" / "model.pth.tar-5", as_released("maple", learner))
     assert import_checkpoint(file, ["model=mini", runs], classes=CLASSES).config.learner.init == "a photo of a"
     longer = save(tmp_path / "CoOp" / "model.pth.tar-5", {"ctx": torch.zeros(9, 64)})

@@ -50,7 +50,7 @@ FILES = {
     ),
     "proda": (
         {"ctx": (32, 16, 512), **NAMES, **{f"nc_{name}": shape for name, shape in NAMES.items()}},
-        {"n_prompts": 32, "n_context": 16},
+        {"n_prompts": 32, "n_context": 16, "prompts_per_step": 4},
     ),
     "maple": (
         {
