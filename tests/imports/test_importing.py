@@ -89,7 +89,7 @@ LEARNERS = {
     "prograd": lambda clip: CoOp(clip, n_context=7),
     "proda": lambda clip: ProDA(clip, n_prompts=4, n_context=3),
     "cocoop": lambda clip: CoCoOp(clip, init="", n_context=3, reduction=8),
-    "tcp": lambda clip: TCP(clip, NAMES, n_context=2, reduction=2),
+    "tcp": lambda clip: TCP(clip, n_context=2, reduction=2),
     "maple": lambda clip: MaPLe(clip, n_context=3, depth=2),
     "ivlp": lambda clip: IVLP(clip, n_context=3, n_image=2, text_depth=3, image_depth=2),
     "promptsrc": lambda clip: IVLP(clip, n_context=4, n_image=4, text_depth=2, image_depth=4),
