@@ -21,6 +21,7 @@ from promptcal.imports.checkpoints import Checkpoint, FolderNames, folder_names,
 from promptcal.imports.fitting import Fitted, choose
 from promptcal.imports.released import RELEASES
 from promptcal.learners.contract import Learner
+from promptcal.models.clip import FrozenClip
 from promptcal.preparation import drawn, prepared_for
 from promptcal.run import RunFolder
 from promptcal.types import ClassNames, Task
@@ -75,14 +76,16 @@ def import_checkpoint(
     )
     card, splits = _named(config, classes, say) if classes else _data(config, words, say)
     prepared = prepared_for(config, card, splits)
-    check_widths(fitted, prepared.clip, config, where)
+    if not isinstance(prepared.model, FrozenClip):
+        raise ConfigError(f"the model '{config.choices.model}' is no CLIP and takes no prompts; add --model NAME.")
+    check_widths(fitted, prepared.model, config, where)
     folder = prepared.folder
     if folder.is_done and not again:
         say(f"{folder.path} is done already")
         return folder
     work = assemble(prepared, quiet=quiet)
-    load_learned(work.learner, state, fitted, where)
-    work.learner.eval()
+    if isinstance(work.learner, Learner):
+        load_learned(work.learner.eval(), state, fitted, where)
     about = {"file": checkpoint.path.name, "epoch": checkpoint.epoch, "names": dict(fitted.released_names)}
     with folder.claimed():
         folder.begin(fresh=True)

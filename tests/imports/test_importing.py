@@ -21,9 +21,10 @@ from promptcal.learners.proda import ProDA
 from promptcal.learners.taskres import TaskRes
 from promptcal.learners.tcp import TCP
 from promptcal.learners.vpt import VPT
+from promptcal.models.assembly import reference_of
 from promptcal.models.classifier import Classifier
 from promptcal.predictor import load
-from promptcal.preparation import frozen_clip, reference_of
+from promptcal.preparation import load_model
 from promptcal.report import rescore
 from promptcal.run import find_runs
 from promptcal.types import Batch, ClassNames
@@ -71,7 +72,7 @@ DROPPED = {
 @pytest.fixture(scope="module")
 def mini():
     config = compose(["model=mini"])
-    return frozen_clip(json.dumps(dict(config.model)), torch.device("cpu"))[0]
+    return load_model(json.dumps(dict(config.model)), torch.device("cpu"))[0]
 
 
 def randomised(learner):
