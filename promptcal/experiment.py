@@ -87,7 +87,8 @@ class Assembled:
 
     Attributes:
         base: the classifier bound to the training classes.
-        targets: the classifier bound to the classes of each target.
+        targets: the classifier bound to the classes of each target; one whose classes the learner cannot serve is left
+            out, unless there is no other.
         images: the way the images take.
     """
 
@@ -108,7 +109,10 @@ def assemble(prepared: Prepared, *, quiet: bool) -> Assembled:
         torch.set_num_threads(int(config.system.threads))
     generator = torch.Generator().manual_seed(int(config.seed))
     classifier = classifier_of(config, model, splits.train.classes, generator)
-    targets = {name: classifier.bind(target.classes) for name, target in splits.targets.items()}
+    served = splits.targets
+    if isinstance(classifier, Classifier):
+        served = {name: task for name, task in served.items() if classifier.learner.serves(task.classes)} or served
+    targets = {name: classifier.bind(task.classes) for name, task in served.items()}
     return Assembled(classifier.bind(splits.train.classes), targets, images_of(prepared, classifier, quiet=quiet))
 
 
@@ -185,7 +189,7 @@ def conclude(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
         rows = measure_all(everything, config)
-    notes = [*remarks(config), *dict.fromkeys(str(warning.message) for warning in caught)]
+    notes = [*left_out(prepared, work), *remarks(config), *dict.fromkeys(str(warning.message) for warning in caught)]
     for note in notes:
         say(f"{method_label(config)}: {note}")
 
@@ -215,6 +219,17 @@ def train_and_predict(prepared: Prepared, *, quiet: bool) -> dict[str, Predictio
     work = assemble(prepared, quiet=quiet)
     train(prepared, work, quiet=quiet, say=lambda line: None)
     return predict_all(prepared, work)
+
+
+def left_out(prepared: Prepared, work: Assembled) -> list[str]:
+    """A sentence for each target that the learner cannot serve."""
+    learner = type(work.learner).__name__
+    return [
+        f"{learner} learns something for each of its {len(work.base.classes)} classes and serves no others, so "
+        f"'{name}' is left out."
+        for name in prepared.splits.targets
+        if name not in work.targets
+    ]
 
 
 def unfinished(

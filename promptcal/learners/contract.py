@@ -61,6 +61,10 @@ class Learner(nn.Module):
         """The templates of a class list where the prompts have no text: those of the learner, else of the classes."""
         return self.templates or classes.templates
 
+    def serves(self, classes: ClassNames) -> bool:
+        """Whether it can classify these classes: any, unless it is tied to others."""
+        return self.tied_classes is None or self.tied_classes == classes.names
+
     def nameless(self) -> Prompts:
         """The prompts whose features without any class name a loss term looks at.
 

@@ -70,7 +70,7 @@ class Classifier:
     def bind(self, classes: ClassNames) -> "BoundClassifier":
         """The classifier of these classes; refused for a learner tied to other classes."""
         tied = self.learner.tied_classes
-        if tied is not None and tied != classes.names:
+        if tied is not None and not self.learner.serves(classes):
             raise ConfigError(
                 f"this {type(self.learner).__name__} has prompts of its own for each of {len(tied)} classes "
                 f"({', '.join(tied[:3])}, …) and cannot serve other classes; use a context shared by all classes, or "

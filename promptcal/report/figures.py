@@ -112,7 +112,11 @@ def reliability(
     figure, axes = panels(len(rows), len(splits), strip=STRIP, left=LEFT + 0.16 * max(map(len, names)))
     for line, row, name in zip(axes, rows, names, strict=True):
         for ax, split in zip(line, splits, strict=True):
-            scores = [samples[run.name].scores[row.calibrator, split] for run in results.of(group, row)]
+            known = [samples[run.name].scores.get((row.calibrator, split)) for run in results.of(group, row)]
+            scores = [one for one in known if one is not None]
+            if not scores:
+                ax.set_axis_off()
+                continue
             confidence = np.concatenate([one.confidence for one in scores])
             correct = np.concatenate([one.correct for one in scores])
             top_label_diagram(confidence, correct, ax, counts=True, title=split)
@@ -128,10 +132,12 @@ def confidences(results: Results, group: Group, rows: Sequence[Row], samples: Ma
     figure, axes = panels(1, len(splits), legend=_legend_height(rows))
     for ax, split in zip(axes[0], splits, strict=True):
         for index, row in enumerate(rows):
-            scores = [samples[run.name].scores[row.calibrator, split] for run in results.of(group, row)]
-            confidence = np.concatenate([one.confidence for one in scores])
+            known = [samples[run.name].scores.get((row.calibrator, split)) for run in results.of(group, row)]
+            confidence = np.concatenate([np.zeros(0), *(one.confidence for one in known if one is not None)])
             share, edges = np.histogram(confidence, bins=20, range=(0.0, 1.0))
-            ax.stairs(share / len(confidence), edges, color=_colour(index), linewidth=1.4, label=row.method_name)
+            ax.stairs(
+                share / max(1, len(confidence)), edges, color=_colour(index), linewidth=1.4, label=row.method_name
+            )
         ax.set(title=split, xlim=(0, 1), ylim=(0, None), xticks=CONFIDENCE_TICKS, xlabel="confidence")
     axes[0, 0].set_ylabel("share of images")
     _legend(figure, axes[0, 0])
@@ -197,7 +203,7 @@ def margin_spreads(results: Results, group: Group, rows: Sequence[Row], samples:
     figure, axes = panels(1, len(splits), legend=_legend_height(rows))
     for ax, split in zip(axes[0], splits, strict=True):
         for index, row in enumerate(rows):
-            runs = results.of(group, row)
+            runs = [run for run in results.of(group, row) if split in samples[run.name].margin_spread]
             ax.plot(
                 [samples[run.name].margin_spread[split] for run in runs],
                 [run.values[row.calibrator, Number(split, "ece")] * 100 for run in runs],

@@ -45,7 +45,7 @@ def spread_table(results: Results, group: Group, rows: Sequence[Row], samples: M
     splits = results.splits(group)
 
     def cell(row: Row, split: str) -> Cell:
-        runs = results.of(group, row)
+        runs = [run for run in results.of(group, row) if split in samples[run.name].margin_spread]
         found = correlation(
             np.array([samples[run.name].margin_spread[split] for run in runs]),
             np.array([run.values[row.calibrator, Number(split, "ece")] for run in runs]),
