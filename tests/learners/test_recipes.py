@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from promptcal.config import build, compose, options
+from promptcal.errors import ConfigError
 from promptcal.losses.cross_entropy import CrossEntropy
 from promptcal.losses.proda_upper_bound import ProdaUpperBound
-from promptcal.models.classifier import Classifier
+from promptcal.models.assembly import NETWORK, classifier_of
 from promptcal.models.load import embedded
-from promptcal.preparation import reference_of
 from promptcal.training.loop import Recipe, fit
 from promptcal.types import Batch, ClassNames
 
@@ -34,26 +34,27 @@ def clip():
     return embedded()
 
 
-def training(clip, config, epochs=1):
-    """A learner, its classifier, and what the loop takes, as a run puts them together."""
-    reference = reference_of(config)
+def training(clip, config):
+    """A classifier of two classes, a batch, and what the loop takes, as a run puts them together."""
     generator = torch.Generator().manual_seed(1)
-    learner = build(config.learner, clip=clip, classes=CLASSES, reference=reference, generator=generator)
-    classifier = Classifier(clip, learner, reference=reference)
-    bound = classifier.bind(CLASSES)
+    classifier = classifier_of(config, clip, CLASSES, generator)
     injected = {"clip": clip, "classes": CLASSES, "classifier": classifier, "generator": generator}
-    terms = {name: build(node, **injected) for name, node in config.losses.items()}
+    terms = {name: build(node, **injected) for name, node in config.losses.items() if node}
     recipe = Recipe(terms, build(config.gradient_rule), build(config.averaging), config.precision)
     b = min(4, config.training.batch_size)
     pixels = torch.randn(b, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        features = None if learner.prompts_image else clip.encode_image(pixels)
-    return bound, OneBatch(Batch(torch.arange(b) % 2, pixels=pixels, features=features)), recipe
+        features = None if classifier.learner.prompts_image else clip.encode_image(pixels)
+    return classifier.bind(CLASSES), OneBatch(Batch(torch.arange(b) % 2, pixels=pixels, features=features)), recipe
 
 
 @pytest.mark.parametrize("method", options("method"))
 def test_every_recipe_does_one_step(method, clip):
     config = compose([f"method={method}", "training.epochs=1", "training.warmup_epochs=0"])
+    if config.learner["_target_"] == NETWORK:
+        with pytest.raises(ConfigError, match="trains a whole image classifier, and 'mini' is a CLIP"):
+            training(clip, config)
+        return
     bound, batches, recipe = training(clip, config)
     if bound.learner.n_parameters() == 0:
         assert not recipe.terms
