@@ -31,6 +31,7 @@ METHODS = {
     "taskres": "TaskRes",
     "taskres_ep100": "TaskRes (100 epochs)",
     "clip_adapter": "CLIP-Adapter",
+    "classifier": "image classifier",
 }
 PLUGINS = {
     "mbls": "MbLS",
