@@ -102,8 +102,8 @@ class StoredTensor:
         if len(shape) != len(stride):
             raise ValueError("a tensor with more dimensions than strides")
         last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-        if math.prod(shape) and last >= storage.count:
-            raise ValueError("a tensor that reaches beyond its storage")
+        if math.prod(shape) > storage.count or (math.prod(shape) and last >= storage.count):
+            raise ValueError("a tensor that is larger than its storage")
         self._storage, self._offset, self.shape, self._stride = storage, offset, tuple(shape), tuple(stride)
 
     def read(self) -> Tensor:

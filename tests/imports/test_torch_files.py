@@ -78,7 +78,14 @@ def test_a_tensor_beyond_its_storage_is_refused(tmp_path):
         def __reduce__(self):
             return torch._utils._rebuild_tensor_v2, (torch.zeros(4)._typed_storage(), *self.numbers, False, {})
 
-    for numbers in ((0, (5,), (1,)), (3, (2,), (1,)), (0, (2, 2), (3, 1)), (-1, (1,), (1,)), (0, (2,), (1, 1))):
+    for numbers in (
+        (0, (5,), (1,)),
+        (3, (2,), (1,)),
+        (0, (2, 2), (3, 1)),
+        (-1, (1,), (1,)),
+        (0, (2,), (1, 1)),
+        (0, (9, 9), (0, 0)),
+    ):
         torch.save({"a": Beyond(*numbers)}, tmp_path / "file.pt")
         with pytest.raises(DataError, match="not whole"):
             read_torch_file(tmp_path / "file.pt")
