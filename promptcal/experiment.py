@@ -7,19 +7,20 @@ card → Task → few-shot draw → base/novel halves → bound classifier → l
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from promptcal.calibrators import CalibrationWarning
+from promptcal.calibrators import CalibrationWarning, LogLinear
 from promptcal.config import build
 from promptcal.console import progress
 from promptcal.data import task_record
 from promptcal.diagnostics import diagnose, head_row
 from promptcal.errors import ConfigError, DataError
 from promptcal.evaluation import measure_all, remarks
+from promptcal.heads.loglinear import LOGLINEAR, LogLinearHead
 from promptcal.learners.contract import Learner
 from promptcal.loggers.contract import About, log_epoch, log_metrics, open_loggers
 from promptcal.losses.contract import check_terms
@@ -130,6 +131,7 @@ def images_of(prepared: Prepared, classifier: Classifier | Network, *, quiet: bo
         cache=cache_of(config, card.name),
         prompted=classifier.learner.prompts_image,
         quiet=quiet,
+        token=classifier.learner.token,
     )
 
 
@@ -186,6 +188,10 @@ def conclude(
     """
     config, folder, splits = prepared.config, prepared.folder, prepared.splits
     everything = predict_all(prepared, work)
+    head = head_behind(prepared, everything, say)
+    if head is not None:
+        head.save(folder.partial / "head.safetensors")
+        everything = {name: head.apply(predictions) for name, predictions in everything.items()}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
         rows = measure_all(everything, config)
@@ -232,6 +238,25 @@ def left_out(prepared: Prepared, work: Assembled) -> list[str]:
     ]
 
 
+def head_behind(
+    prepared: Prepared, everything: Mapping[str, Predictions], say: Callable[[str], None]
+) -> LogLinear | None:
+    """The head that is fitted behind the training, on further trainings; None where the run has none of this kind."""
+    config, task = prepared.config, prepared.splits.train
+    if config.head["_target_"] != LOGLINEAR:
+        return None
+    head: LogLinearHead = build(config.head)
+    say(f"{method_label(config)}: {len(head.divided(task, int(config.seed)))} further trainings for the head")
+    fitted = head.fitted(
+        everything.get("val"),
+        task,
+        int(config.seed),
+        lambda fold: train_and_predict(replace(prepared, splits=fold), quiet=True),
+    )
+    say(f"{method_label(config)}: {fitted.report()}")
+    return fitted
+
+
 def unfinished(
     folder: RunFolder, learner: Learner | Network, made: Mapping[str, Any], say: Callable[[str], None]
 ) -> TrainingState | None:
@@ -271,6 +296,11 @@ def train(
                 f"on; leave the plug-in out."
             )
         return []
+    if not terms:
+        raise ConfigError(
+            f"'{method_label(config)}' has {learner.n_parameters()} numbers to learn and no loss to learn them from; "
+            f"add one, as in plugin=[ce_brier]."
+        )
     check_terms(terms, learns_text=learner.learns_text, n_classes=len(base.classes))
     recipe = Recipe(terms, build(config.gradient_rule), build(config.averaging), config.precision)
     if recipe.averaging.reads_validation and not task.val:

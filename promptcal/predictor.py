@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from PIL import Image
 
-from promptcal.calibrators import Calibrator, fit_for
+from promptcal.calibrators import Calibrator, fit_for, load_calibrator
 from promptcal.config import build
 from promptcal.data.class_names import normalise_class_names
 from promptcal.data.sources import FolderImages
@@ -35,11 +35,13 @@ class Predictor:
         bound: the classifier bound to the classes it answers with.
         calibrator: fitted on the run's base validation images.
         precision: as the run was trained.
+        head: the head that was fitted behind the training, or None; it comes before the calibrator.
     """
 
     bound: Bound
     calibrator: Calibrator
     precision: str = "float32"
+    head: Calibrator | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -62,7 +64,8 @@ class Predictor:
                 made.append(Batch(labels, pixels=torch.stack(views).to(device)))
             return made
 
-        return predict(self.bound, batches(), samples, split="images", precision=self.precision)
+        seen = predict(self.bound, batches(), samples, split="images", precision=self.precision)
+        return seen if self.head is None else self.head.apply(seen)
 
     def predict_proba(self, images: Sequence[Picture]) -> Float[np.ndarray, "n C"]:
         """Calibrated probabilities [n, C]; the columns follow ``classes``.
@@ -109,7 +112,8 @@ def load(
     wanted = calibrator or next((name for name in config.calibrators if name != "none"), "none")
     stored = [name for name in ("val", "base") if (folder.path / "predictions" / f"{name}.safetensors").is_file()]
     fitted = fit_for(wanted, {name: folder.predictions(name) for name in stored[:1]})
-    return Predictor(bound, fitted, config.precision)
+    behind = folder.path / "head.safetensors"
+    return Predictor(bound, fitted, config.precision, load_calibrator(behind) if behind.is_file() else None)
 
 
 def one_run(place: Path) -> RunFolder:

@@ -118,11 +118,15 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Batch:
-    """A training or evaluation batch: labels and either pixels or frozen image features (before normalisation)."""
+    """A training or evaluation batch: labels and either pixels or frozen image features (before normalisation).
+
+    ``tokens`` come with features, where a head reads another embedding of the image than these.
+    """
 
     labels: Int[Tensor, " b"]
     pixels: Float[Tensor, "b 3 h w"] | None = None
     features: Float[Tensor, "b D"] | None = None
+    tokens: Float[Tensor, "b d"] | None = None
 
 
 @dataclass(frozen=True)

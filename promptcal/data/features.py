@@ -20,6 +20,7 @@ from promptcal.data.feature_cache import FeatureCache, space_of
 from promptcal.data.views import Augment, augmented_view, centre_view
 from promptcal.errors import NumericalError
 from promptcal.models.clip import FrozenClip
+from promptcal.models.image_tokens import PROJECTED, encode_image_token, token_width
 from promptcal.types import ImageSource
 
 __all__ = ["FeatureCache", "feature_space", "image_features"]
@@ -46,6 +47,7 @@ def image_features(
     workers: int | None = None,
     weights: str | None = None,
     quiet: bool = True,
+    token: str = PROJECTED,
 ) -> Float[Tensor, "n D"]:
     """The frozen tower's features of some images, before normalisation; only what the cache lacks is encoded.
 
@@ -65,33 +67,39 @@ def image_features(
         workers: threads that read and transform images while the tower works; None chooses. No number depends on it.
         weights: ``clip.weights_digest()`` where the caller has it already.
         quiet: no progress bar.
+        token: an embedding of ``SOURCES`` whose columns follow those of the feature; it comes from the same pass and is
+            cached under a key of its own. The default, which is the feature itself, adds none.
 
     Returns:
-        Features [n, D], float32, on the CPU, without gradient.
+        Features [n, D] or [n, D + d], float32, on the CPU, without gradient.
 
     Raises:
         DataError: a missing or broken image, or a cache folder that cannot be written.
         NumericalError: a feature that is not finite; the image is named.
     """
+    parts = _parts(clip, token)
     if not paths:
-        return torch.zeros(0, clip.embed_dim)
+        return torch.zeros(0, parts[-1][1].stop)
     threads = workers or (1 if clip.device.type == "cpu" else min(16, os.cpu_count() or 1))
     found_digests = list(_ahead(images.digest, paths, threads, 4 * threads))
     hexes, first, rows = np.unique(found_digests, return_index=True, return_inverse=True)
     keys = b"".join(hashlib.sha256(digest.encode()).digest() for digest in hexes)
     digests = np.frombuffer(keys, dtype=np.uint8).reshape(len(hexes), -1)
-    features = np.zeros((len(hexes), clip.embed_dim), dtype=np.float32)
+    features = np.zeros((len(hexes), parts[-1][1].stop), dtype=np.float32)
     about = feature_space(clip, view=view, view_seed=view_seed, augment=augment, weights=weights) if cache else {}
-    space = space_of(about)
+    spaces = [{**about, **named} for named, _ in parts]
+    known = np.zeros((len(parts), len(hexes)), dtype=bool)
 
     def recall(missing: Int[np.ndarray, " m"]) -> Int[np.ndarray, " k"]:
-        """Take from the cache what it has; returns what it lacks."""
+        """Take from the cache what it has; returns the rows of which it lacks a part."""
         if cache is None:
             return missing
-        found, known = cache.lookup(space, digests[missing])
-        if found.any():
-            features[missing[found]] = known
-        lacking: np.ndarray = missing[~found]
+        for part, (space, (_, columns)) in enumerate(zip(spaces, parts, strict=True)):
+            found, values = cache.lookup(space_of(space), digests[missing])
+            if found.any():
+                features[missing[found], columns] = values
+            known[part, missing] = found
+        lacking: np.ndarray = missing[~known[:, missing].all(axis=0)]
         return lacking
 
     def pixels(row: int) -> Float[Tensor, "3 s s"]:
@@ -101,7 +109,7 @@ def image_features(
         return augmented_view(image, clip.transform, augment, view_seed=view_seed, key=str(hexes[row]), view=view)
 
     missing = recall(np.arange(len(hexes)))
-    with cache.filling(space) if cache is not None and len(missing) else nullcontext():
+    with cache.filling(space_of(spaces[-1])) if cache is not None and len(missing) else nullcontext():
         missing = recall(missing)  # another process may have filled the cache while this one waited for its turn
         label = "image features" if view is None else f"image features, view {view}"
         batches = [missing[start : start + batch_size] for start in range(0, len(missing), batch_size)]
@@ -109,16 +117,21 @@ def image_features(
         pending = 0
         bar = progress(batches, label, total=len(batches), quiet=quiet or not batches)
         for number, batch in enumerate(bar, start=1):
-            encoded = _encode(clip, [next(ready) for _ in batch], batch_size)
+            encoded = _encode(clip, [next(ready) for _ in batch], batch_size, token)
             finite = np.isfinite(encoded).all(axis=1)
             if not finite.all():
                 raise NumericalError(
                     f"the features of {paths[first[batch[~finite][0]]]} are not finite; try precision=float32."
                 )
-            features[batch] = encoded
+            for part, (_, columns) in enumerate(parts):
+                new = ~known[part, batch]
+                features[batch[new], columns] = encoded[new, columns]
             if cache is not None and (number % BATCHES_A_SHARD == 0 or number == len(batches)):
                 written = missing[pending * batch_size : number * batch_size]
-                cache.store(space, digests[written], features[written], about)
+                for part, (space, (_, columns)) in enumerate(zip(spaces, parts, strict=True)):
+                    new = written[~known[part, written]]
+                    if len(new):
+                        cache.store(space_of(space), digests[new], features[new, columns], space)
                 pending = number
     return torch.from_numpy(features[rows.reshape(-1)])
 
@@ -142,11 +155,24 @@ def feature_space(
     }
 
 
+def _parts(clip: FrozenClip, token: str) -> list[tuple[dict[str, str], slice]]:
+    """What names each part of a row in its cache key, and the columns of the part: the feature, and a further token."""
+    width = clip.embed_dim
+    own: list[tuple[dict[str, str], slice]] = [({}, slice(0, width))]
+    return own if token == PROJECTED else [*own, ({"source": token}, slice(width, width + token_width(clip, token)))]
+
+
 @torch.no_grad()
-def _encode(clip: FrozenClip, pixels: Sequence[Float[Tensor, "3 s s"]], batch_size: int) -> Float[np.ndarray, "b D"]:
+def _encode(
+    clip: FrozenClip, pixels: Sequence[Float[Tensor, "3 s s"]], batch_size: int, token: str
+) -> Float[np.ndarray, "b D"]:
     batch = torch.zeros(batch_size, *pixels[0].shape)
     batch[: len(pixels)] = torch.stack(list(pixels))
-    encoded = clip.encode_image(batch.to(clip.device, _image_dtype(clip)))
+    batch = batch.to(clip.device, _image_dtype(clip))
+    if token == PROJECTED:
+        encoded = clip.encode_image(batch)
+    else:
+        encoded = torch.cat(encode_image_token(clip, batch, None, token), dim=1)
     result: np.ndarray = encoded[: len(pixels)].float().cpu().numpy()
     return result
 

@@ -6,6 +6,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from promptcal.errors import ConfigError
+from promptcal.models.image_tokens import PROJECTED
+from promptcal.models.temperature import Head
 from promptcal.types import ClassNames, Prompts
 
 
@@ -23,6 +25,7 @@ class Learner(nn.Module):
         normalises_mean: the mean of the unit features of several prompts is normalised again.
         templates: texts of its own where it learns no text tokens; empty = the data set's.
         tied_classes: the class names a learner with tensors per class was made for, or None.
+        head: what gives every image a temperature and is trained beside the prompts, or None.
     """
 
     learns_text = False
@@ -33,6 +36,15 @@ class Learner(nn.Module):
     normalises_mean = True
     templates: tuple[str, ...] = ()
     tied_classes: tuple[str, ...] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head: Head | None = None
+
+    @property
+    def token(self) -> str:
+        """The embedding of the image that the head reads, of ``SOURCES``."""
+        return PROJECTED if self.head is None or self.head.source == "default" else self.head.source
 
     def forward(
         self, image_features: Float[Tensor, "b D"] | None, class_features: Float[Tensor, "C D"] | None = None

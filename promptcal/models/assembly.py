@@ -10,6 +10,8 @@ from promptcal.errors import ConfigError
 from promptcal.learners.contract import Learner
 from promptcal.models.classifier import BoundClassifier, Classifier, Reference
 from promptcal.models.clip import FrozenClip
+from promptcal.models.image_tokens import PROJECTED, token_width
+from promptcal.models.temperature import Head
 from promptcal.models.vision import BoundNetwork, Network, VisionModel
 from promptcal.types import ClassNames
 
@@ -48,12 +50,9 @@ def classifier_of(
             f"method={config.choices.method} trains a whole image classifier, and '{model.name}' is a CLIP; choose a "
             f"model such as vit_mini, or a method that learns prompts."
         )
-    if config.head["_target_"] is not None:
-        raise ConfigError(
-            f"head={config.choices.head} reads the embedding of an image classifier; a CLIP takes head=none."
-        )
     reference = reference_of(config)
     learner: Learner = build(config.learner, clip=model, classes=classes, reference=reference, generator=generator)
+    learner.head = head_of(config, model, classes, generator)
     learner.to(model.device)
     fixed = config.fixed_temperature
     return Classifier(
@@ -64,6 +63,32 @@ def classifier_of(
         reference=reference,
         fixed_temperature=None if fixed is None else float(fixed),
     )
+
+
+def head_of(config: DictConfig, clip: FrozenClip, classes: ClassNames, generator: torch.Generator) -> Head | None:
+    """The head that is trained beside the prompts of a CLIP; None for none, and for one that is fitted afterwards.
+
+    Raises:
+        ConfigError: an embedding that the image tower does not have, or a head that is tied to its classes.
+    """
+    if config.head["_target_"] is None:
+        return None
+    source = str(config.head.get("source", "default"))
+    width = token_width(clip, PROJECTED if source == "default" else source)
+    head = build(config.head, width=width, classes=classes, generator=generator)
+    if not isinstance(head, Head):
+        return None
+    if head.replaces_logits:
+        raise ConfigError(
+            f"head={config.choices.head} has an output for each training class and cannot serve the classes of other "
+            f"prompts; use head=calattn."
+        )
+    if config.fixed_temperature is not None:
+        raise ConfigError(
+            f"head={config.choices.head} divides the logits of every image, and fixed_temperature divides them already; "
+            f"leave one out."
+        )
+    return head
 
 
 def reference_of(config: DictConfig) -> Reference:

@@ -1,7 +1,7 @@
 """The classifier: a frozen CLIP, a learner, and, once bound to a class list, everything that depends on it."""
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,8 @@ from promptcal.errors import ConfigError, DataError, unknown
 from promptcal.learners.contract import Learner
 from promptcal.models.causal_text import TextPass, text_pass
 from promptcal.models.clip import FrozenClip, ImageTransform
+from promptcal.models.image_tokens import PROJECTED, encode_image_token
+from promptcal.models.temperature import Scaled, scale
 from promptcal.models.text_plan import plan
 from promptcal.precision import wide
 from promptcal.types import Batch, ClassMoments, ClassNames, Outputs, Prompts
@@ -238,7 +240,7 @@ class BoundClassifier:
         Raises:
             DataError: a batch with neither pixels nor the features this learner can work on.
         """
-        raw = self._frozen_image_features(batch, needs)
+        raw, token = self._frozen_image_features(batch, needs)
         prompts = self.learner(
             None if raw is None else normalize(wide(raw), dim=-1),
             self.reference_text_features if self.learner.reads_classes else None,
@@ -248,7 +250,7 @@ class BoundClassifier:
                 raise DataError(
                     f"{type(self.learner).__name__} prompts the image tower and needs pixels, not features."
                 )
-            tuned = self.clip.encode_image(batch.pixels, prompts)
+            tuned, token = encode_image_token(self.clip, batch.pixels, prompts, self.learner.token)
         elif raw is None:
             raise DataError("the batch holds neither pixels nor image features.")
         else:
@@ -263,29 +265,48 @@ class BoundClassifier:
             image = normalize(wide(tuned), dim=-1)
             text = wide(text)
             cosine = image @ text.T if text.ndim == 2 else torch.einsum("bd,bcd->bc", image, text)
-            return Outputs(
-                logits=self.clip.logit_scale * cosine + self.clip.logit_bias,
+            logits = self.clip.logit_scale * cosine + self.clip.logit_bias
+            scaled = scale(self.learner.head, token, logits, training=self.learner.training)
+            outputs = Outputs(
+                logits=scaled.logits,
+                temperature=scaled.temperature if constant is None else torch.full_like(image[:, 0], constant),
                 image_features=image,
+                norms=wide(tuned).norm(dim=-1),
                 text_features=text,
                 zero_shot_text_features=self.zero_shot_text_features,
                 logit_scale=self.clip.logit_scale,
                 logit_bias=self.clip.logit_bias,
                 zero_shot_moments=self.zero_shot_moments,
                 learns_text=self.learner.learns_text,
-                temperature=None if constant is None else torch.full_like(image[:, 0], constant),
                 zero_shot_image_features=None if raw is None else normalize(wide(raw), dim=-1),
                 reference_text_features=self.reference_text_features,
                 prompt_features=None if each is None or self.learner.per_image else each[0],
                 nameless_features=nameless,
             )
+            return outputs if scaled.apart is None else replace(outputs, apart=_apart(outputs, scaled.apart))
 
-    def _frozen_image_features(self, batch: Batch, needs: AbstractSet[str]) -> Float[Tensor, "b D"] | None:
-        """Frozen image features: those of the batch, else encoded where the learner or a term asks for them."""
+    def _frozen_image_features(
+        self, batch: Batch, needs: AbstractSet[str]
+    ) -> tuple[Float[Tensor, "b D"] | None, Float[Tensor, "b d"] | None]:
+        """Frozen image features, those of the batch or else encoded where someone asks for them; the head's token."""
+        token = self.learner.token
         if batch.features is not None:
-            return batch.features
-        if batch.pixels is None:
-            return None
-        if self.learner.prompts_image and not self.learner.reads_image and "zero_shot_logits" not in needs:
-            return None
-        with torch.no_grad():
-            return self.clip.encode_image(batch.pixels)
+            if token != PROJECTED and batch.tokens is None:
+                raise DataError(f"the head reads '{token}' and the batch holds image features without it.")
+            return batch.features, batch.features if token == PROJECTED else batch.tokens
+        prompted = self.learner.prompts_image
+        wanted = not prompted or self.learner.reads_image or "zero_shot_logits" in needs
+        if batch.pixels is None or not wanted:
+            return None, None
+        with torch.no_grad():  # of a prompted tower, the head reads the prompted token
+            return encode_image_token(self.clip, batch.pixels, None, PROJECTED if prompted else token)
+
+
+def _apart(outputs: Outputs, scaled: Scaled) -> Outputs:
+    """What a head is trained on apart from its model: the same outputs, of which it has the temperature alone."""
+    kept: dict[str, Any] = {
+        field.name: value.detach()
+        for field in fields(outputs)
+        if isinstance(value := getattr(outputs, field.name), Tensor)
+    }
+    return replace(outputs, **kept | {"logits": scaled.logits, "temperature": scaled.temperature})

@@ -268,8 +268,21 @@ class FrozenClip(nn.Module):
         """Image features before normalisation; with image prompts the tokens are appended after CLS and patches."""
         if prompts is None or (prompts.image is None and not prompts.image_deep):
             return self.model.encode_image(pixels, normalize=False)  # type: ignore[no-any-return]
+        x, _ = self.image_blocks(pixels, prompts, patches=False)
+        return self.project_image(self.visual._pool(x)[0])
+
+    def image_blocks(
+        self, pixels: Float[Tensor, "b 3 h w"], prompts: Prompts, *, patches: bool
+    ) -> tuple[Float[Tensor, "b n d"], int]:
+        """The tokens behind the last block, and how many of them (class token, patches) are the tower's own.
+
+        Without ``patches`` a prompted tower that is read at its class token gives that one alone.
+        """
         self.require_image_tokens()
         visual = self.visual
+        if prompts.image is None and not prompts.image_deep:
+            x = visual.transformer(visual._embeds(pixels))
+            return x, x.shape[1]
         x = visual.conv1(pixels).flatten(2).transpose(1, 2)
         x = torch.cat([visual.class_embedding.expand(len(x), 1, -1).to(x.dtype), x], dim=1)
         x = x + visual.positional_embedding.to(x.dtype)
@@ -278,14 +291,18 @@ class FrozenClip(nn.Module):
             x = torch.cat([x, prompts.image.expand(len(x), -1, -1).to(x.dtype)], dim=1)
         x = visual.ln_pre(x)
         blocks = visual.transformer.resblocks
-        reads_first = visual.pool_type == "tok" and visual.attn_pool is None
+        reads_first = visual.pool_type == "tok" and visual.attn_pool is None and not patches
         for index, block in enumerate(blocks):
             if index in prompts.image_deep:
                 deep = prompts.image_deep[index].expand(len(x), -1, -1).to(x.dtype)
                 x = torch.cat([x[:, :own], deep], dim=1)
             x = frozen_block(block, x, first_only=reads_first and index == len(blocks) - 1)
-        pooled, _ = visual._pool(x)
-        return pooled if visual.proj is None else pooled @ visual.proj  # type: ignore[no-any-return]
+        return x, own
+
+    def project_image(self, pooled: Float[Tensor, "b d"]) -> Float[Tensor, "b D"]:
+        """The image projection onto the joint embedding."""
+        projection = self.visual.proj
+        return pooled if projection is None else pooled @ projection
 
 
 def _place(

@@ -44,16 +44,18 @@ class FeatureBatches:
     """Batches of frozen image features: epoch e shows view e mod K of each image.
 
     Attributes:
-        views: features before normalisation [K, n, D].
+        views: features before normalisation, and the tokens that a head reads, if any [K, n, D + d].
         labels: [n].
         batch_size: samples a step.
         seed: of the order.
+        width: D; None where there are no tokens.
     """
 
     views: Float[Tensor, "K n D"]
     labels: Int[Tensor, " n"]
     batch_size: int
     seed: int
+    width: int | None = None
 
     @property
     def steps(self) -> int:
@@ -64,7 +66,14 @@ class FeatureBatches:
         """The batches of one epoch."""
         features = self.views[number % len(self.views)]
         for index in epoch_order(len(self.labels), self.batch_size, self.seed, number):
-            yield Batch(labels=self.labels[index], features=features[index])
+            yield feature_batch(self.labels[index], features[index], self.width)
+
+
+def feature_batch(labels: Int[Tensor, " b"], rows: Float[Tensor, "b D"], width: int | None) -> Batch:
+    """A batch of rows of ``image_features``, whose columns behind the first ``width`` are the tokens of a head."""
+    if width is None or width == rows.shape[1]:
+        return Batch(labels=labels, features=rows)
+    return Batch(labels=labels, features=rows[:, :width], tokens=rows[:, width:])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from promptcal.console import progress
 from promptcal.data.features import FeatureCache, image_features
 from promptcal.data.views import Augment, centre_view
 from promptcal.models.clip import FrozenClip
-from promptcal.training.batches import Batches, FeatureBatches, PixelBatches
+from promptcal.models.image_tokens import PROJECTED
+from promptcal.training.batches import Batches, FeatureBatches, PixelBatches, feature_batch
 from promptcal.training.settings import Features, Settings
 from promptcal.types import Batch, ImageSource, Sample, Task
 
@@ -29,6 +30,7 @@ class ImageSide:
         prompted: the image tower runs with prompts, so pixels are needed at every step.
         test_batch: images a test batch.
         quiet: no progress bars.
+        token: the embedding that a head reads, of ``SOURCES``.
     """
 
     clip: FrozenClip
@@ -39,6 +41,7 @@ class ImageSide:
     prompted: bool
     test_batch: int = 256
     quiet: bool = False
+    token: str = PROJECTED
 
     def batches(self, task: Task, settings: Settings, features: Features, seed: int) -> Batches:
         """The training images of a task, ready for the loop."""
@@ -60,7 +63,7 @@ class ImageSide:
         wanted: list[int | None] = list(range(views)) if views else [None]
         bar = progress(wanted, f"image features, {len(wanted)} views", quiet=self.quiet)
         stacked = [self._features(task.train, view, view_seed) for view in bar]
-        return FeatureBatches(torch.stack(stacked), labels, settings.batch_size, seed)
+        return FeatureBatches(torch.stack(stacked), labels, settings.batch_size, seed, self.clip.embed_dim)
 
     def test_batches(self, samples: Sequence[Sample]) -> Iterator[Batch]:
         """A split in order, by the test transform."""
@@ -69,7 +72,7 @@ class ImageSide:
             part = samples[start : start + self.test_batch]
             labels = torch.tensor([sample.label for sample in part], device=self.clip.device)
             if features is not None:
-                yield Batch(labels=labels, features=features[start : start + self.test_batch])
+                yield feature_batch(labels, features[start : start + self.test_batch], self.clip.embed_dim)
             else:
                 pixels = [centre_view(self.images.open(sample.path), self.clip.transform) for sample in part]
                 yield Batch(labels=labels, pixels=torch.stack(pixels).to(self.clip.device))
@@ -96,4 +99,5 @@ class ImageSide:
             cache=self.cache,
             weights=self.weights,
             quiet=self.quiet or view is not None,
+            token=self.token,
         ).to(self.clip.device)

@@ -154,9 +154,10 @@ def _step(
         values = {name: term(outputs, batch.labels) for name, term in recipe.terms.items()}
         weighted = {name: recipe.terms[name].weight * value for name, value in values.items()}
         if outputs.apart is not None:
-            apart = {f"head_{name}": term(outputs.apart, batch.labels) for name, term in recipe.terms.items()}
-            values |= apart
-            weighted |= {f"head_{name}": term.weight * apart[f"head_{name}"] for name, term in recipe.terms.items()}
+            apart = {name: term(outputs.apart, batch.labels) for name, term in recipe.terms.items()}
+            apart = {name: value for name, value in apart.items() if value.requires_grad}  # terms that see the head
+            values |= {f"head_{name}": value for name, value in apart.items()}
+            weighted |= {f"head_{name}": recipe.terms[name].weight * value for name, value in apart.items()}
         for name, value in values.items():
             require_finite(value, f"{where}: the loss term '{name}'")
         recipe.gradient_rule({name: scaler.scale(value / len(group)) for name, value in weighted.items()}, parameters)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from promptcal import experiment
-from promptcal.calibrators import load_calibrator
+from promptcal.calibrators import build_calibrator, load_calibrator
 from promptcal.cli import main
 from promptcal.config import compose
 from promptcal.errors import ConfigError, DataError
 from promptcal.heads.loglinear import LogLinearHead
+from promptcal.predictor import load
 
 
 def overrides(place, *more):
@@ -26,6 +27,32 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plain(place):
     return experiment.run(compose(overrides(place)), quiet=True)
+
+
+@pytest.mark.filterwarnings("ignore::promptcal.calibrators.CalibrationWarning")
+@pytest.mark.parametrize(("mode", "trainings"), [("classes", 2), ("images", 2), ("val", 0)])
+def test_a_head_behind_a_training_is_in_its_predictions(place, plain, mode, trainings):
+    said = []
+    config = compose(overrides(place, "head=loglinear", f"head.mode={mode}", "head.folds=2"))
+    run = experiment.run(config, quiet=True, say=said.append)
+    assert any(f"{trainings} further trainings" in line for line in said)
+    assert run.path.parent.name == f"coop+loglinear_{mode}"
+    head = load_calibrator(run.path / "head.safetensors")
+    for split in ("val", "base", "novel"):
+        own, bare = run.predictions(split), plain.predictions(split)
+        assert np.array_equal(own.logits, bare.logits)
+        assert np.allclose(own.temperature, head.temperatures(bare), rtol=1e-6)
+    rows = {(row["calibrator"], row["split"]): row["value"] for row in run.metrics if row["metric"] == "accuracy"}
+    (bare,) = [
+        row["value"]
+        for row in plain.metrics
+        if (row["metric"], row["calibrator"], row["split"]) == ("accuracy", "none", "novel")
+    ]
+    assert rows["none", "novel"] == bare
+    if mode == "val":
+        predictor = load(run.path, split="novel")
+        seen = predictor.predictions([np.zeros((8, 8), dtype=np.uint8)])
+        assert seen.temperature == pytest.approx(head.temperatures(seen.replace(temperature=None)), rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::promptcal.calibrators.CalibrationWarning")
@@ -59,3 +86,22 @@ def test_mistakes_are_told_in_a_sentence(plain, tmp_path, capsys):
         LogLinearHead(mode="image")
     with pytest.raises(DataError, match="fitted on validation images"):
         LogLinearHead().fitted(None, experiment.prepare(plain.config).splits.train, 0, lambda fold: {})
+
+
+def test_a_head_beside_the_prompts_is_saved_and_loaded_with_them(place, plain):
+    config = compose(overrides(place, "head=calattn", "head.mode=separate", "head.source=cls"))
+    run = experiment.run(config, quiet=True)
+    bare = plain.learner_state()
+    state = run.learner_state()
+    assert all(np.array_equal(state[name], bare[name]) for name in bare)
+    assert {name for name in state if name not in bare} == {
+        f"head.{layer}.{kind}" for layer in ("inner", "outer") for kind in ("weight", "bias")
+    }
+    predictor = load(run.path, split="novel", calibrator="none")
+    seen = predictor.predictions([np.zeros((8, 8), dtype=np.uint8)])
+    assert seen.temperature.shape == (1,)
+    assert run.predictions("novel").temperature.std() > 0
+    assert "head_cross_entropy" in run.history[0]
+    with pytest.raises(ConfigError, match="has an output for each training class"):
+        experiment.run(compose(overrides(place, "head=dirichlet")), quiet=True)
+    assert build_calibrator("none").transform(run.predictions("novel")).temperature is not None
