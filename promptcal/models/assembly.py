@@ -42,6 +42,11 @@ def classifier_of(
                 f"'{model.name}' is an image classifier without a text tower, and method={config.choices.method} "
                 f"learns prompts; use method=classifier."
             )
+        if str(config.head["_target_"]).startswith("promptcal.heads."):
+            raise ConfigError(
+                f"head={config.choices.head} reads how far logits moved from those of a frozen CLIP, which "
+                f"'{model.name}' is not; use head=calattn."
+            )
         head: Any = OmegaConf.to_container(config.head, resolve=True)
         network: Network = build(config.learner, vision=model, classes=classes, generator=generator, head_node=head)
         return network.to(model.device)
@@ -85,8 +90,8 @@ def head_of(config: DictConfig, clip: FrozenClip, classes: ClassNames, generator
         )
     if config.fixed_temperature is not None:
         raise ConfigError(
-            f"head={config.choices.head} divides the logits of every image, and fixed_temperature divides them already; "
-            f"leave one out."
+            f"head={config.choices.head} divides the logits of every image, and fixed_temperature divides them "
+            f"already; leave one out."
         )
     return head
 
