@@ -8,6 +8,10 @@ suffice.
 Examples:
   promptcal report runs
   promptcal report runs/digits runs/shapes --out report --title "Two data sets"
+  promptcal report runs --published
+
+With --published, figures that others have published for the same data sets and methods stand beside the measured ones,
+in tables of their own that mark them as claimed.
 """
 
 import argparse
@@ -18,6 +22,7 @@ HELP = "tables, figures and one page from finished runs"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``promptcal report``."""
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders of runs, or of folders of runs")
+    parser.add_argument("--published", action="store_true", help="also what others have published of the same")
     parser.add_argument("--out", metavar="DIR", default="report", help="where the report goes (default: report)")
     parser.add_argument("--title", default="Base-to-novel calibration", help="the heading of the page")
 
@@ -33,6 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     places = [Path(place) for place in arguments.runs]
     folders = find_runs(*places)
     unfinished = {found.resolve() for place in places for found in place.rglob("*.partial") if found.is_dir()}
-    written = write_report(folders, Path(arguments.out), title=arguments.title, unfinished=len(unfinished))
+    written = write_report(
+        folders,
+        Path(arguments.out),
+        title=arguments.title,
+        unfinished=len(unfinished),
+        published=arguments.published,
+    )
     say(str(written))
+    if arguments.published:
+        say()
+        say(written.files["published figures (txt)"].read_text(encoding="utf-8").rstrip())
     return 0

@@ -4,19 +4,24 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 from omegaconf import OmegaConf
 
 from promptcal.config import asset_path
 from promptcal.report.estimates import Compared, average
+from promptcal.report.rendering import to_latex, to_markdown, to_text
 from promptcal.report.results import DEFAULT_PROTOCOL, Group, Number, Results, Row, setting
-from promptcal.report.tables import Cell, Column, Table, lines
+from promptcal.report.tables import MINUS, Cell, Column, Table, lines
+from promptcal.storage import write_text
 
 MEASURED = {"accuracy": "accuracy", "ece": "ece@10"}
 """By claimed metric, the measured one that compares with it."""
 
-SPANS = {"accuracy": "acc", "ece": "ECE of 10 bins"}
+NO_CLAIMS = "no published figures of these data sets and methods are known; docs/published.md says which are"
+
+SPANS = {"accuracy": "acc", "ece": "ECE@10"}
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,20 @@ def published_tables(results: Results, compared: Mapping[Group, Compared]) -> li
             names = frozenset(group.dataset for group in several)
             found += _tables(title, several[0], results.rows(), mean, partial(_of_several, datasets=names))
     return found
+
+
+def write_claims(out: Path, tables: Sequence[Table]) -> dict[str, Path]:
+    """Write the tables as text, Markdown and LaTeX; the files by what they are.
+
+    Args:
+        out: the folder of the report.
+        tables: from ``published_tables``; where there are none, the files say so.
+    """
+    files = {f"published figures ({kind})": out / f"published.{kind}" for kind in ("txt", "md", "tex")}
+    for file, render in zip(files.values(), (to_text, to_markdown, to_latex), strict=True):
+        text = "\n\n".join(render(table) for table in tables) or NO_CLAIMS
+        write_text(file, text.replace(MINUS, "-") + "\n")
+    return files
 
 
 def _of_one(claim: Claim, dataset: str) -> float | None:
@@ -155,7 +174,8 @@ def recipe(method: str) -> str:
 
 
 def _caption(source: Source, group: Group) -> str:
-    claimed = f"Claimed, not measured: {source.reference.strip()}; model {source.model}, {source.shots} shots"
+    setting_of = f"model {source.model}, {source.shots} shots, ECE of 10 bins"
+    claimed = f"Claimed, not measured: {source.reference.strip()}; {setting_of}"
     if (group.model.split(" ")[0], group.shots) == (source.model, source.shots):
         return f"{claimed}. In percent"
     return f"{claimed}. What was measured here is of another model or number of shots and does not compare. In percent"

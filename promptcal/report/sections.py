@@ -93,14 +93,16 @@ def averages(material: Material) -> list[Mean]:
     return found
 
 
-def page_sections(material: Material, means: Sequence[Mean]) -> list[Section]:
-    """Every part of the page, in order; ``means`` are those of ``averages``."""
+def page_sections(material: Material, means: Sequence[Mean], claims: Sequence[Table] = ()) -> list[Section]:
+    """Every part of the page, in order; ``means`` are those of ``averages``, ``claims`` those of others."""
     sections = [
         Section(mean.table.title, mean.reading, (narrow(mean.table),), folded=(mean.tests,) if mean.tests else ())
         for mean in means
     ]
     sections += [_group_section(material, group) for group in material.results.groups]
     sections += _shots_sections(material)
+    if claims:
+        sections.append(Section("Beside published figures", tables=tuple(claims)))
     costs = runs_table(material.results, material.samples)
     sections.append(Section(costs.title, tables=(costs,), terms=versions(material.results)))
     sections.append(Section("Conventions", terms=CONVENTIONS))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from promptcal.report.claims import published_tables, write_claims
 from promptcal.report.estimates import Compared, compare
 from promptcal.report.figures import reliability, style, to_png
 from promptcal.report.page import to_html
@@ -41,6 +42,7 @@ def write_report(
     title: str,
     unfinished: int = 0,
     rescored: Mapping[str, Rows] | None = None,
+    published: bool = False,
 ) -> Written:
     """Write the report of finished runs: text, page, Markdown, CSV, LaTeX and reliability diagrams.
 
@@ -50,6 +52,8 @@ def write_report(
         title: the heading of the page.
         unfinished: how many runs are under way, to be said.
         rescored: by folder name, metric rows to take instead of those that the run itself measured.
+        published: also put figures that others have published beside the measured ones, in tables and files of their
+            own.
 
     Raises:
         DataError: there is no run, a run is broken, or runs that may not be averaged are the same configuration.
@@ -63,9 +67,10 @@ def write_report(
     reading = [read(results, group, compared[group]) for group in results.groups] + [mean.reading for mean in means]
 
     files = {name: out / file for name, file in FILES.items()}
-    write_text(
-        files["page"], to_html(title, _lead(results, unfinished), page_sections(material, means), _foot(results))
-    )
+    claims = published_tables(results, compared) if published else []
+    files |= write_claims(out, claims) if published else {}
+    sections = page_sections(material, means, claims)
+    write_text(files["page"], to_html(title, _lead(results, unfinished), sections, _foot(results)))
     write_text(files["table"], f"# {title}\n\n" + "\n\n".join(to_markdown(table) for table in tables) + "\n")
     write_text(files["csv"], _csv(compared))
     write_text(files["latex"], "\n\n".join(to_latex(table) for table in tables) + "\n")

@@ -76,8 +76,8 @@ def test_measured_and_claimed_stand_side_by_side_and_are_marked(make_run):
     assert [(column.span, column.heading) for column in readme.columns[:4]] == [
         ("base acc", "here"),
         ("base acc", "claimed"),
-        ("base ECE of 10 bins", "here"),
-        ("base ECE of 10 bins", "claimed"),
+        ("base ECE@10", "here"),
+        ("base ECE@10", "claimed"),
     ]
     (group,) = results.groups
     row = next(row for row in results.rows(group) if row.method == "coop" and row.calibrator == "none")
@@ -107,3 +107,24 @@ def test_unknown_data_sets_and_other_recipes_have_no_claims(make_run):
     assert recipe("coop_ep200") == recipe("coop_ep50") == "coop"
     assert recipe("maple_dac+margin") == "maple+margin"
     assert recipe("zero_shot_ensemble") == "zero_shot_ensemble"
+
+
+def test_a_report_shows_claims_only_where_asked_and_in_files_of_their_own(make_run, tmp_path, capsys):
+    from promptcal.cli import main
+
+    make_run("coop", dataset="dtd", calibrators=("none",))
+    make_run("coop", calibrators=("none",))
+    runs = str(tmp_path / "runs")
+    assert main(["report", f"{runs}/dtd", "--out", str(tmp_path / "plain")]) == 0
+    assert "claimed" not in capsys.readouterr().out
+    assert main(["report", f"{runs}/dtd", "--out", str(tmp_path / "beside"), "--published"]) == 0
+    out = capsys.readouterr().out
+    assert "beside what is claimed by TCPT, README" in out
+    assert max(map(len, out.splitlines())) <= 120
+    for name in ("index.html", "published.txt", "published.md", "published.tex"):
+        assert "76.27" in (tmp_path / "beside" / name).read_text()
+    for name in ("summary.csv", "table.md", "table.tex"):
+        assert (tmp_path / "beside" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    assert "76.27" not in (tmp_path / "plain/index.html").read_text()
+    assert main(["report", f"{runs}/digits", "--out", str(tmp_path / "digits"), "--published"]) == 0
+    assert "no published figures" in capsys.readouterr().out
