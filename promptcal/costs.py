@@ -33,7 +33,7 @@ class Estimate:
     def sentence(self, at_once: int, words: Callable[[float], str]) -> str:
         """The estimate in one sentence, for so many runs at once."""
         if self.seconds is None:
-            return "no finished run to estimate the cost from; do one run first"
+            return "no finished run of the same model to estimate the cost from; do one run first"
         parallel = f", {words(self.seconds / at_once)} with {at_once} at once" if at_once > 1 else ""
         unlike = f"; some of them differ in {', '.join(self.given_up)}" if self.given_up else ""
         return (
@@ -58,12 +58,15 @@ def measured(places: Collection[str]) -> Mapping[tuple[str, ...], list[float]]:
 
 
 def estimate(configs: Sequence[DictConfig], seconds: Mapping[tuple[str, ...], Sequence[float]]) -> Estimate:
-    """What some runs will cost, each as the mean of the finished runs that are most like it."""
-    if () not in seconds:
-        return Estimate(len(configs), None, 0)
+    """What some runs will cost, each as the mean of the finished runs that are most like it.
+
+    Runs of another model say nothing: without one of the same there is no estimate.
+    """
     total, used, given_up = 0.0, set(), set()
     for config in configs:
         key = _key(config)
+        if key[:1] not in seconds:
+            return Estimate(len(configs), None, 0)
         length = max(length for length in range(len(key) + 1) if key[:length] in seconds)
         total += mean(seconds[key[:length]])
         used.add(key[:length])

@@ -143,19 +143,25 @@ def list_failures(jobs: "Sequence[Job]", outcomes: "Sequence[Outcome]") -> int:
 
 
 def dry(configs: "Sequence[DictConfig]", at_once: int) -> int:
-    """List the runs and whether they are done, count them, and estimate what is left from runs that are done."""
+    """List the runs and whether they are done, count them, and estimate what is left.
+
+    From runs that are done, and by arithmetic for this machine and one GPU; this also for runs whose data or weights
+    are not here yet.
+    """
+    from promptcal.arithmetic import ONE_GPU, sentences, this_machine
     from promptcal.console import say
     from promptcal.costs import estimate, measured
     from promptcal.errors import PromptcalError
     from promptcal.preparation import prepare
+    from promptcal.run import method_label
     from promptcal.sweep import duration, label
 
-    done, ahead, broken = 0, [], 0
+    done, ahead, broken = 0, [], []
     for config in configs:
         try:
             folder = prepare(config).folder
         except PromptcalError as error:
-            broken += 1
+            broken.append(config)
             say(f"broken  {label(config)}: {error}")
             continue
         done += folder.is_done
@@ -163,9 +169,19 @@ def dry(configs: "Sequence[DictConfig]", at_once: int) -> int:
             ahead.append(config)
         state = "done   " if folder.is_done else "begun  " if folder.partial.is_dir() else "to do  "
         say(f"{state} {label(config)}  {folder.path}")
-    cannot = f", {broken} broken" if broken else ""
+    cannot = f", {len(broken)} broken" if broken else ""
+    kinds = {
+        "data set": {config.dataset.name for config in configs},
+        "method": {method_label(config) for config in configs},
+        "seed": {config.seed for config in configs},
+    }
+    counts = ", ".join(f"{len(values)} {kind}{'s' if len(values) != 1 else ''}" for kind, values in kinds.items())
     say(f"{len(configs)} runs: {done} done, {len(ahead)} to do{cannot}")
+    say(counts)
     if ahead:
         cost = estimate(ahead, measured({str(config.runs) for config in configs}))
         say(cost.sentence(at_once, duration))
+    if ahead or broken:
+        for line in sentences([*ahead, *broken], [this_machine(), ONE_GPU], duration):
+            say(line)
     return 1 if broken else 0
