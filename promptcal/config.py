@@ -28,11 +28,14 @@ from promptcal.errors import ConfigError, unknown
 Registered = TypeVar("Registered", bound=Callable[..., Any])
 
 INJECTED = frozenset(
-    {"clip", "classes", "classifier", "generator", "head_node", "reference", "root", "vision", "width"}
+    {"clip", "classes", "classifier", "draw", "generator", "head_node", "reference", "root", "task", "vision", "width"}
 )
 """Parameters that the program hands over; they never appear in a configuration."""
 
-PLUGIN_PACKAGES = ("learners", "losses", "calibrators", "training", "models.temperature", "models.vision", "heads")
+PLUGIN_PACKAGES = (
+    *("learners", "losses", "calibrators", "training"),
+    *("models.temperature", "models.vision", "heads", "data.protocols"),
+)
 TRUSTED = ["promptcal."]
 """Prefixes of the targets ``build`` accepts; the packages of declared plug-ins are added."""
 
@@ -47,10 +50,16 @@ def register(group: str, name: str) -> Callable[[Registered], Registered]:
                 continue
             default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
             node[parameter.name] = list(default) if isinstance(default, tuple) else default
-        ConfigStore.instance().store(group=group, name=name, node=node)
+        if not _recipe(group, name).is_file():  # a recipe that ships says the same, with a word on each key
+            ConfigStore.instance().store(group=group, name=name, node=node)
         return target
 
     return wrap
+
+
+def _recipe(group: str, name: str) -> Path:
+    """Where the recipe of a choice is, if there is one."""
+    return asset_path("configs") / group / f"{name}.yaml"
 
 
 @cache

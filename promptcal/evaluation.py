@@ -1,24 +1,39 @@
 """From stored predictions to metric rows, and what their reader must know."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig
 
-from promptcal.calibrators import fit_for
+from promptcal.calibrators import CalibrationWarning, fit_for
 from promptcal.losses import contract as terms
 from promptcal.metrics import measure
 from promptcal.run import method_label
 from promptcal.types import Predictions
 
 
-def measure_all(everything: Mapping[str, Predictions], config: DictConfig) -> list[dict[str, Any]]:
-    """Metric rows of every calibrator on every target; calibrators are fitted on base validation alone."""
+def measure_all(
+    everything: Mapping[str, Predictions], config: DictConfig, trained: tuple[str, ...] | None = None
+) -> list[dict[str, Any]]:
+    """Metric rows of every calibrator on every target; calibrators are fitted on base validation alone.
+
+    A calibrator that is tied to its classes has no rows where a split has others, and a CalibrationWarning says so.
+
+    Args:
+        everything: by split, the predictions of a run.
+        config: its configuration.
+        trained: the class names that it was trained on.
+    """
     rows = []
     for name in config.calibrators:
-        calibrator = fit_for(name, everything)
+        calibrator = fit_for(name, everything, trained)
         for split, predictions in everything.items():
             if split == "val":
+                continue
+            if not calibrator.serves(predictions):
+                note = f"'{name}' is tied to the classes it was fitted on and left out on '{split}', which has others."
+                warnings.warn(note, CalibrationWarning, stacklevel=2)
                 continue
             for measurement in measure(calibrator.transform(predictions)):
                 rows.append({"calibrator": name, "split": split, **measurement.row()})

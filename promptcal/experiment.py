@@ -1,7 +1,7 @@
 """The straight line, from a configuration to a finished run; who reads this file has seen the whole program.
 
-card → Task → few-shot draw → base/novel halves → bound classifier → loss terms → learned tensors
-     → Predictions (val, base, novel) → calibrators → metric rows
+card → Task → few-shot draw → base/novel halves or other targets → bound classifier → loss terms → learned tensors
+     → Predictions (val and every target) → calibrators → metric rows
 """
 
 import time
@@ -25,6 +25,7 @@ from promptcal.learners.contract import Learner
 from promptcal.loggers.contract import About, log_epoch, log_metrics, open_loggers
 from promptcal.losses.contract import check_terms
 from promptcal.metrics import accuracy, ece, nll
+from promptcal.metrics.base_novel import together
 from promptcal.models.assembly import Bound, classifier_of
 from promptcal.models.classifier import Classifier
 from promptcal.models.vision import Network
@@ -37,7 +38,7 @@ from promptcal.training.memory import peak_memory_mb
 from promptcal.training.pixels import NetworkImages
 from promptcal.training.predict import predict
 from promptcal.training.state import TrainingState, read_state, write_state
-from promptcal.types import Predictions, Sample
+from promptcal.types import Predictions
 from promptcal.words import word_record
 
 
@@ -194,8 +195,9 @@ def conclude(
         everything = {name: head.apply(predictions) for name, predictions in everything.items()}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
-        rows = measure_all(everything, config)
-    notes = [*left_out(prepared, work), *remarks(config), *dict.fromkeys(str(warning.message) for warning in caught)]
+        rows = measure_all(everything, config, splits.train.classes.names)
+    warned = dict.fromkeys(str(warning.message) for warning in caught)
+    notes = [*splits.notes, *left_out(prepared, work), *remarks(config), *warned]
     for note in notes:
         say(f"{method_label(config)}: {note}")
 
@@ -203,12 +205,14 @@ def conclude(
     state = {name: tensor.detach().cpu().numpy() for name, tensor in work.learner.state_dict().items()}
     save_tensors(folder.partial / "learner.safetensors", state, {"learner": config.learner["_target_"]})
     for name, predictions in everything.items():
-        save_predictions(folder.partial / "predictions" / f"{name}.safetensors", predictions)
+        if name not in splits.joined:
+            save_predictions(folder.partial / "predictions" / f"{name}.safetensors", predictions)
     write_jsonl(folder.partial / "history.jsonl", history)
     write_jsonl(folder.partial / "metrics.jsonl", rows)
     write_jsonl(folder.partial / "diagnostics.jsonl", diagnose(everything))
     targets = {name: task_record(target) for name, target in splits.targets.items()}
-    write_json(folder.partial / "task.json", {"train": task_record(splits.train), "targets": targets})
+    joined = {"joined": splits.joined} if splits.joined else {}
+    write_json(folder.partial / "task.json", {"train": task_record(splits.train), "targets": targets, **joined})
     folder.write_info(
         device=str(prepared.model.device),
         weights=prepared.weights,
@@ -323,14 +327,14 @@ def train(
 
     def on_epoch(row: dict[str, Any]) -> None:
         every = settings.evaluate_every
-        watched: dict[str, tuple[Bound, tuple[Sample, ...]]] = {}
+        watched = []
         if recipe.averaging.reads_validation or (settings.watches_validation and task.val):
-            watched["val"] = (base, task.val)
+            watched.append("val")
         if every and (row["epoch"] % every == 0 or row["epoch"] == settings.epochs):
-            watched |= {name: (bound, splits.targets[name].test) for name, bound in work.targets.items()}
+            watched += work.targets
         learner.eval()
-        for name, (bound, samples) in watched.items():
-            seen = predict(bound, work.images.test_batches(samples), samples, split=name, precision=config.precision)
+        for name in watched:
+            seen = predict_split(prepared, work, name)
             probs = seen.probs()
             row |= {
                 f"{name}_accuracy": accuracy(probs, seen.labels),
@@ -346,14 +350,22 @@ def train(
 
 
 def predict_all(prepared: Prepared, work: Assembled) -> dict[str, Predictions]:
-    """Predictions of the base validation images and of every target's test images."""
-    splits, precision = prepared.splits, prepared.config.precision
-    wanted = {"val": (work.base, splits.train.val)} if splits.train.val else {}
-    wanted |= {name: (bound, test) for name, bound in work.targets.items() if (test := splits.targets[name].test)}
-    return {
-        name: predict(bound, work.images.test_batches(samples), samples, split=name, precision=precision)
-        for name, (bound, samples) in wanted.items()
-    }
+    """Predictions of the base validation images, of every target's test images, and of targets together."""
+    splits = prepared.splits
+    wanted = ["val"] if splits.train.val else []
+    wanted += [name for name in work.targets if splits.targets[name].test]
+    found = {name: predict_split(prepared, work, name) for name in wanted}
+    whole = {name: parts for name, parts in splits.joined.items() if all(part in found for part in parts)}
+    return found | {name: together([found[part] for part in parts], name) for name, parts in whole.items()}
+
+
+def predict_split(prepared: Prepared, work: Assembled, split: str) -> Predictions:
+    """Predictions of the base validation images (``val``) or of the test images of a target."""
+    train = prepared.splits.train
+    bound, task = (work.base, train) if split == "val" else (work.targets[split], prepared.splits.targets[split])
+    samples = task.val if split == "val" else task.test
+    batches = replace(work.images, images=task.images).test_batches(samples)
+    return predict(bound, batches, samples, split=split, precision=prepared.config.precision)
 
 
 def about_run(prepared: Prepared) -> About:

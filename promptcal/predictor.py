@@ -80,7 +80,7 @@ def load(
     run: str | Path,
     *,
     classes: Sequence[str] | None = None,
-    split: str = "base",
+    split: str | None = None,
     calibrator: str | None = None,
 ) -> Predictor:
     """The classifier of a finished run.
@@ -88,7 +88,8 @@ def load(
     Args:
         run: the run's folder, or a folder that holds exactly one run.
         classes: class names to answer with instead of the run's own.
-        split: whose classes to answer with: a target of the run, such as ``base`` or ``novel``.
+        split: whose classes and texts to answer with: a target of the run, such as ``base`` or ``novel``; by default
+            the one that was trained on.
         calibrator: a calibrator by name; by default the first one the run used, else none.
 
     Raises:
@@ -101,17 +102,21 @@ def load(
     model.to(device_of(config))
     if model.weights_digest() != info["weights"]:
         raise DataError(f"the weights of '{model.name}' are not those {folder.path} was trained on; restore them.")
-    targets = {name: record["classes"] for name, record in folder.task["targets"].items()}
+    targets = folder.task["targets"]
+    trained_on = folder.task["train"]["name"]
+    split = split or next((name for name in ("base", "test", trained_on) if name in targets), next(iter(targets)))
     if split not in targets:
         raise ConfigError(f"the run has no classes '{split}'; it has {', '.join(targets)}.")
-    names = normalise_class_names(list(classes)) if classes else tuple(targets[split])
+    names = normalise_class_names(list(classes)) if classes else tuple(targets[split]["classes"])
     trained = ClassNames(tuple(folder.task["train"]["classes"]), tuple(config.dataset.templates))
-    bound = classifier_of(config, model, trained, torch.Generator()).bind(ClassNames(names, trained.templates))
+    own_texts = ClassNames(names, tuple(targets[split]["templates"]))
+    bound = classifier_of(config, model, trained, torch.Generator()).bind(own_texts)
     bound.learner.load_state_dict(folder.learner_state())
     bound.learner.eval()
     wanted = calibrator or next((name for name in config.calibrators if name != "none"), "none")
-    stored = [name for name in ("val", "base") if (folder.path / "predictions" / f"{name}.safetensors").is_file()]
-    fitted = fit_for(wanted, {name: folder.predictions(name) for name in stored[:1]})
+    validated = (folder.path / "predictions" / "val.safetensors").is_file()
+    stored = {name: folder.predictions(name) for name in (["val"] if validated else targets)}
+    fitted = fit_for(wanted, stored, trained.names)
     behind = folder.path / "head.safetensors"
     return Predictor(bound, fitted, config.precision, load_calibrator(behind) if behind.is_file() else None)
 

@@ -13,7 +13,7 @@ from promptcal.calibrators import Calibrator, build_calibrator, no_validation
 from promptcal.config import build
 from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest
 from promptcal.data.features import FeatureCache
-from promptcal.data.protocols import Splits
+from promptcal.data.protocols import Draw, Splits, reader_of_targets
 from promptcal.errors import ConfigError
 from promptcal.models.assembly import Model
 from promptcal.models.vision import VisionModel
@@ -46,14 +46,14 @@ def drawn(config: DictConfig, say: Callable[[str], None] = lambda line: None) ->
         say(warning)
     if config.data.missing == "skip":
         task = check_images(task, missing="skip")
-    splits: Splits = build(
-        config.protocol,
-        task=task,
+    draw = Draw(
         shots=config.shots,
         seed=config.seed,
         split_seed=config.split_seed,
         calibration_split=config.calibration.split,
+        read=reader_of_targets(config.data.root, missing=config.data.missing, say=say),
     )
+    splits: Splits = build(config.protocol, task=task, draw=draw)
     return card, splits
 
 

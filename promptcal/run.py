@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 import promptcal
 from promptcal.errors import DataError, RunBusy
 from promptcal.locks import locked
+from promptcal.metrics.base_novel import together
 from promptcal.storage import load_predictions, load_tensors, read_jsonl, write_json, write_text
 from promptcal.types import Predictions
 
@@ -71,6 +72,9 @@ def identity(config: DictConfig, task_digest: str, weights_digest: str) -> str:
         parent, _, leaf = key.rpartition(".")
         holder: Any = settings[parent] if parent else settings
         holder.pop(leaf, None)
+    for target in (settings.get("protocol") or {}).get("targets") or ():
+        if isinstance(target, dict):
+            target.pop("path", None)
     content = {
         "schema": SCHEMA,
         "config": settings,
@@ -198,8 +202,23 @@ class RunFolder:
         return read_jsonl(self._file("history.jsonl"))
 
     def predictions(self, split: str) -> Predictions:
-        """The stored predictions of a split."""
-        return load_predictions(self._file(f"predictions/{split}.safetensors"))
+        """The predictions of a split: as stored, or those of the stored splits that it joins."""
+        name = f"predictions/{split}.safetensors"
+        parts = () if (self.path / name).is_file() else self._joined.get(split, ())
+        if parts:
+            return together([self.predictions(part) for part in parts], split)
+        return load_predictions(self._file(name))
+
+    @property
+    def trained_classes(self) -> tuple[str, ...] | None:
+        """The classes that were trained; None where the folder does not say."""
+        return tuple(self.task["train"]["classes"]) if (self.path / "task.json").is_file() else None
+
+    @property
+    def _joined(self) -> dict[str, list[str]]:
+        """The splits that are several stored ones together."""
+        known = (self.path / "task.json").is_file()
+        return dict(self.task.get("joined", {})) if known else {}
 
     def learner_state(self) -> dict[str, torch.Tensor]:
         """The learned tensors."""

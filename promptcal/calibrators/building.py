@@ -45,15 +45,16 @@ def build_calibrator(described: Described, parameters: Mapping[str, Any] | None 
     return made
 
 
-def fit_for(name: str, everything: Mapping[str, Predictions]) -> Calibrator:
+def fit_for(name: str, everything: Mapping[str, Predictions], trained: tuple[str, ...] | None = None) -> Calibrator:
     """A calibrator by name, fitted on the validation rows among the predictions of a run where it learns from rows.
 
-    One that learns from classes alone is fitted on ``val``, or ``base`` where there is none; one that learns from
-    nothing is not fitted.
+    One that learns from classes alone is fitted on ``val``, or where there is none on a split of the trained classes;
+    one that learns from nothing is not fitted.
 
     Args:
         name: as ``build_calibrator`` takes it.
         everything: by split, the predictions of the run.
+        trained: the class names that the run was trained on; those of ``base`` where they are not given.
 
     Raises:
         ConfigError: an unknown name. DataError: it learns and there is nothing to fit it on.
@@ -63,7 +64,10 @@ def fit_for(name: str, everything: Mapping[str, Predictions]) -> Calibrator:
         return calibrator
     fitted_on = everything.get("val")
     if fitted_on is None and calibrator.learns_from == "classes":
-        fitted_on = everything.get("base")
+        if trained is None:
+            fitted_on = everything.get("base")
+        else:
+            fitted_on = next((one for one in everything.values() if one.classes == trained), None)
     if fitted_on is None:
         raise no_validation(name)
     return calibrator.fit(fitted_on)
@@ -72,8 +76,8 @@ def fit_for(name: str, everything: Mapping[str, Predictions]) -> Calibrator:
 def no_validation(name: str) -> DataError:
     """The sentence for a calibrator that learns from validation images where there are none."""
     return DataError(
-        f"the calibrator '{name}' is fitted on validation images and this data set has none; use calibrators=[none] or "
-        f"give the data set a validation split."
+        f"the calibrator '{name}' is fitted on validation images and this data set has none besides its test images; "
+        f"use calibrators=[none], calibration.split=from_train, or give the data set a validation split."
     )
 
 

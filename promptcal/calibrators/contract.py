@@ -168,12 +168,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.learns_from != "nothing" and not hasattr(self, "n_fit_"):
             raise NotFitted(f"'{self.name}' is not fitted; call fit on the predictions of a validation split first.")
 
+    def serves(self, predictions: Predictions) -> bool:
+        """Whether a fitted calibrator may transform predictions of these classes: always, unless it is class-tied."""
+        return self.transfers_to_new_classes or tuple(map(str, self.classes_)) == predictions.classes
+
     def _check_classes(self, predictions: Predictions) -> None:
-        if self.transfers_to_new_classes:
+        if self.serves(predictions):
             return
         fitted, given = tuple(map(str, self.classes_)), predictions.classes
-        if fitted == given:
-            return
         if sorted(fitted) == sorted(given):
             detail = "these predictions have them in another order"
         else:

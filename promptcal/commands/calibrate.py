@@ -1,7 +1,8 @@
 """Fit calibrators on one prediction file, apply them to another, and see what they change.
 
 Both files hold labels and, of every class, probabilities or logits (npz, csv or safetensors). The table shows the
-second file after each calibrator, and how far the rows it was fitted on flatter it.
+second file after each calibrator, and how far the rows it was fitted on flatter it. A calibrator that is tied to its
+classes is left out, with a note, where the second file has others.
 
 Examples:
   promptcal calibrate --fit val.npz --apply test.npz --out calibrated
@@ -86,7 +87,10 @@ def _read(path: "Path", logits: bool) -> "Predictions":
 
 
 def _choose(names: str, fit_on: "Predictions", apply_to: "Predictions") -> "tuple[dict[str, Calibrator], list[str]]":
-    """The calibrators to fit, with ``none`` first to compare with, and a sentence for each that 'all' leaves out."""
+    """The calibrators to fit, with ``none`` first to compare with, and a sentence for each that is left out.
+
+    'all' leaves out what these files do not allow; a name leaves out a calibrator that is tied to other classes.
+    """
     from promptcal.calibrators import build_calibrator
     from promptcal.config import options
 
@@ -94,7 +98,8 @@ def _choose(names: str, fit_on: "Predictions", apply_to: "Predictions") -> "tupl
     for name in filter(None, map(str.strip, names.split(","))):
         for member in options("calibrator") if name == "all" else [name]:
             calibrator = build_calibrator(member)
-            reason = _reason_against(calibrator, fit_on, apply_to) if name == "all" else None
+            reason = _tied(calibrator, fit_on, apply_to)
+            reason = _lacking(calibrator, fit_on, apply_to) or reason if name == "all" else reason
             if reason is None:
                 chosen[member] = calibrator
             else:
@@ -102,12 +107,17 @@ def _choose(names: str, fit_on: "Predictions", apply_to: "Predictions") -> "tupl
     return chosen, notes
 
 
-def _reason_against(calibrator: "Calibrator", fit_on: "Predictions", apply_to: "Predictions") -> str | None:
-    """Why a calibrator cannot go from one file to the other, or None."""
+def _lacking(calibrator: "Calibrator", fit_on: "Predictions", apply_to: "Predictions") -> str | None:
+    """What a calibrator needs and a file has not, or None."""
     for predictions, which in ((fit_on, "fit"), (apply_to, "apply")):
         for field in sorted(calibrator.needs):
             if getattr(predictions, field) is None:
                 return f"the file to {which} has no '{field}'"
+    return None
+
+
+def _tied(calibrator: "Calibrator", fit_on: "Predictions", apply_to: "Predictions") -> str | None:
+    """Why a calibrator cannot go from the classes of one file to those of the other, or None."""
     if not calibrator.transfers_to_new_classes and fit_on.classes != apply_to.classes:
         return "it is tied to its classes, and the files have different ones"
     return None

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``promptcal predict``."""
     parser.add_argument("run", metavar="RUN", help="the folder of a finished run")
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files")
-    parser.add_argument("--split", default="base", help="whose classes to answer with: base or novel (default: base)")
+    parser.add_argument("--split", metavar="NAME", help="whose classes to answer with: base (default), novel, …")
     parser.add_argument("--classes", metavar="A,B,…", help="class names to answer with instead of the run's own")
     parser.add_argument("--calibrator", metavar="NAME", help="calibrator, fitted on the run's validation images")
     parser.add_argument("--json", action="store_true", help="one JSON object a line, with every class")

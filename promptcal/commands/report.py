@@ -1,9 +1,9 @@
 """Tables, figures and one page from finished runs.
 
-Every finished run at or below the given folders is in the report: base and novel tables by method and data set,
-averages over data sets, paired tests, reliability diagrams, costs. Runs that are still under way are counted and left
-out, so a report can be made while a sweep is running. It needs no GPU, no model and no data: the stored predictions
-suffice.
+Every finished run at or below the given folders is in the report: tables by method and data set with base and novel or
+whatever the protocol tests, averages over data sets, paired tests, reliability diagrams, costs. Runs that are still
+under way are counted and left out, so a report can be made while a sweep is running. It needs no GPU, no model and no
+data: the stored predictions suffice.
 
 Examples:
   promptcal report runs
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders of runs, or of folders of runs")
     parser.add_argument("--published", action="store_true", help="also what others have published of the same")
     parser.add_argument("--out", metavar="DIR", default="report", help="where the report goes (default: report)")
-    parser.add_argument("--title", default="Base-to-novel calibration", help="the heading of the page")
+    parser.add_argument("--title", help="the heading of the page (default: what the protocol of the runs is about)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from promptcal.console import say
-    from promptcal.report import write_report
+    from promptcal.report import title_of, write_report
     from promptcal.run import find_runs
 
     places = [Path(place) for place in arguments.runs]
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     written = write_report(
         folders,
         Path(arguments.out),
-        title=arguments.title,
+        title=arguments.title or title_of(folders),
         unfinished=len(unfinished),
         published=arguments.published,
     )

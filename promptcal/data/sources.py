@@ -3,7 +3,8 @@
 import hashlib
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ class FolderImages:
     """Image files below a folder; a sample's path is relative to it."""
 
     root: Path
-    _digests: dict[tuple[str, int, int], str] = field(default_factory=dict, compare=False, repr=False)
 
     def exists(self, path: str) -> bool:
         """Whether there is a file at this path."""
@@ -44,10 +44,7 @@ class FolderImages:
             stat = (self.root / path).stat()
         except OSError as error:
             raise self._missing(path) from error
-        key = (path, stat.st_size, stat.st_mtime_ns)
-        if key not in self._digests:
-            self._digests[key] = hashlib.sha256(self._read(path)).hexdigest()
-        return self._digests[key]
+        return _digest_of(self, path, stat.st_size, stat.st_mtime_ns)
 
     def _read(self, path: str) -> bytes:
         try:
@@ -59,6 +56,13 @@ class FolderImages:
 
     def _missing(self, path: str) -> DataError:
         return DataError(f"there is no image {self.root / path}; check data.root or dataset.path, and the split file.")
+
+
+@lru_cache(maxsize=1 << 20)
+def _digest_of(images: FolderImages, path: str, size: int, changed: int) -> str:
+    """SHA-256 of a file; kept while its size and time of change are the same, as the runs of a sweep share images."""
+    del size, changed
+    return hashlib.sha256(images._read(path)).hexdigest()
 
 
 def _rgb(image: Image.Image) -> Image.Image:

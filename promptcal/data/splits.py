@@ -22,6 +22,7 @@ def few_shot(
     *,
     test: Literal["split", "undrawn"] = "split",
     val_shots: int | Literal["all"] | None = None,
+    val_from: Literal["val", "train"] = "val",
 ) -> Task:
     """The task with ``shots`` training images a class, drawn by the published rule before any halving of the classes.
 
@@ -37,28 +38,31 @@ def few_shot(
         seed: the seed of the draw.
         test: "split" keeps the test split; "undrawn" adds to it all training and validation images that were not drawn.
         val_shots: validation images a class instead of min(shots, 4); "all" or -1 keeps the whole split.
+        val_from: "train" draws the validation images from the training images that were not drawn, in the place of the
+            validation split; the published draw of the training images stays as it is.
 
     Raises:
-        ConfigError: a number of shots below 1 that is not -1, or an unknown ``test``.
+        ConfigError: a number of shots below 1 that is not -1, or an unknown ``test`` or ``val_from``.
         DataError: no training images to draw from.
     """
     if test not in ("split", "undrawn"):
         raise ConfigError(f"unknown test '{test}'; choose split or undrawn.")
+    if val_from not in ("val", "train"):
+        raise ConfigError(f"unknown val_from '{val_from}'; choose val or train.")
     if not task.train:
         raise DataError(f"'{task.name}' has no training images to draw from.")
     wanted = _count(shots, "shots")
     wanted_val = _count(val_shots, "val_shots") if val_shots is not None else _default_val(wanted)
     rng = random.Random(seed)
     train = _draw(task, task.train, wanted, rng, "training")
-    val = _draw(task, task.val, wanted_val, rng, "validation")
+    offered = task.val if val_from == "val" else _without(task.train, train)
+    val = tuple(offered[row] for row in _draw(task, offered, wanted_val, rng, "validation"))
     extra: tuple[Sample, ...] = ()
     if test == "undrawn":
-        extra = _without(task.train, train) + _without(task.val, val)
-    return task.replace(
-        train=tuple(task.train[row] for row in train),
-        val=tuple(task.val[row] for row in val),
-        test=task.test + extra,
-    )
+        spoken_for = {sample.path for sample in (*(task.train[row] for row in train), *val, *task.test)}
+        left = (*_without(task.train, train), *task.val)
+        extra = tuple(sample for sample in left if sample.path not in spoken_for)
+    return task.replace(train=tuple(task.train[row] for row in train), val=val, test=task.test + extra)
 
 
 def _count(shots: int | str, what: str) -> int:

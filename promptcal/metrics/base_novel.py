@@ -1,6 +1,6 @@
 """A base and a novel number of the same model, read together."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -87,12 +87,38 @@ def joint(
     }
 
 
+PER_ROW = (
+    *("logits", "labels", "temperature", "zero_shot_logits", "probabilities"),
+    *("image_features", "norms", "norms_before"),
+)
+"""The fields of predictions that have a row an image."""
+
+
 def take(predictions: Predictions, rows: np.ndarray) -> Predictions:
     """The predictions of some rows; what belongs to the classes stays."""
-    per_row = (
-        *("logits", "labels", "temperature", "zero_shot_logits", "probabilities"),
-        *("image_features", "norms", "norms_before"),
-    )
-    changes = {name: value[rows] for name in per_row if (value := getattr(predictions, name)) is not None}
+    changes = {name: value[rows] for name in PER_ROW if (value := getattr(predictions, name)) is not None}
     paths = predictions.paths
     return predictions.replace(**changes, paths=None if paths is None else tuple(paths[row] for row in rows))
+
+
+def together(parts: Sequence[Predictions], split: str) -> Predictions:
+    """The rows of several splits as one; what belongs to the classes is that of the first.
+
+    Args:
+        parts: predictions among the same classes.
+        split: what to call them together.
+
+    Raises:
+        DataError: no parts, or other classes in one of them.
+    """
+    if not parts or any(one.classes != parts[0].classes for one in parts):
+        raise DataError(f"'{split}' needs parts that are classified among the same classes.")
+    columns = {name: [getattr(one, name) for one in parts] for name in PER_ROW}
+    known = {name: column for name, column in columns.items() if all(value is not None for value in column)}
+    paths = [one.paths for one in parts if one.paths is not None]
+    return parts[0].replace(
+        **{name: None for name in PER_ROW if name not in known},
+        **{name: np.concatenate(column) for name, column in known.items()},
+        paths=tuple(path for some in paths for path in some) if len(paths) == len(parts) else None,
+        split=split,
+    )

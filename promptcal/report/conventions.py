@@ -25,10 +25,21 @@ CONVENTIONS = (
         "The harmonic mean of base and novel accuracy of each run, then the mean over runs; an average over data sets "
         "is the mean of its column.",
     ),
-    ("Base and novel", "Two halves of the classes, each classified among its own classes alone."),
+    (
+        "Base and novel",
+        "Two halves of the classes, each classified among its own classes alone; in the protocol base_to_novel_all "
+        "among all classes together, where the true class says which half an image belongs to.",
+    ),
+    (
+        "Other splits",
+        "'test' are the test images of all classes. Splits with the name of a data set are its test images, classified "
+        "among its own classes in its own texts; the first of them was trained on, 'mean of others' is the mean over "
+        "the rest.",
+    ),
     (
         "Calibrators",
-        "Fitted on validation images of the base classes, never on test images. TS is temperature scaling by NLL. "
+        "Fitted on validation images of the trained classes, never on test images; a calibrator that is tied to these "
+        "classes has no numbers where a split has others. TS is temperature scaling by NLL. "
         "'Zero-shot where novel' keeps the tuned model on base classes and puts the zero-shot one in its place "
         "elsewhere; 'half zero-shot' is the mean of tuned and zero-shot logits.",
     ),

@@ -10,6 +10,7 @@ from promptcal.report.comparisons import BETTER, Difference, against_best, over_
 from promptcal.report.resampling import basic_interval, measured, reweight
 from promptcal.report.results import Group, Number, Results, Row
 from promptcal.report.samples import Samples
+from promptcal.report.transfers import with_means
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def compare(results: Results, group: Group, samples: Mapping[str, Samples], resa
     """
     rows = results.rows(group)
     runs = [run for run in results.runs if run.group == group]
-    replicates = reweight({run.name: samples[run.name] for run in runs}, resamples, results.groups.index(group))
+    drawn = reweight({run.name: samples[run.name] for run in runs}, resamples, results.groups.index(group))
+    replicates = {run.name: with_means(drawn[run.name], run.others) for run in runs}
     estimates: dict[tuple[Row, Number], Estimate] = {}
     winners: dict[Number, frozenset[Row]] = {}
     differences: dict[tuple[Row, Row, Number], Difference] = {}

@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from promptcal.plots import BAR, CURVE, GAP, LINE, top_label_diagram
-from promptcal.report.estimates import Compared
+from promptcal.report.estimates import Compared, Estimate
 from promptcal.report.results import Group, Number, Results, Row
 from promptcal.report.samples import Samples
 
@@ -48,6 +48,8 @@ PANEL, LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 1.75, 0.52, 0.12, 0.45, 0.25, 0.35
 CONFIDENCE_TICKS = (0.0, 0.5, 1.0)
 STRIP = 0.32
 """Inches: the strip of counts above a reliability diagram."""
+OVER_SHOTS = (("accuracy", "accuracy, %", 100), ("ece", "ECE, %", 100), ("nll", "NLL, nats", 1))
+"""What is drawn against the number of shots: the metric, its label, and what its values are multiplied by."""
 
 
 @contextmanager
@@ -88,7 +90,7 @@ def panels(
     below, above, between = BELOW + legend, ABOVE + strip, BETWEEN + strip
     height_all = above + rows * PANEL + (rows - 1) * between + below
     figure = Figure(figsize=(width_all, height_all))
-    axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row")
     figure.subplots_adjust(
         left=left / width_all,
         right=1 - RIGHT / width_all,
@@ -144,39 +146,47 @@ def confidences(results: Results, group: Group, rows: Sequence[Row], samples: Ma
     return figure
 
 
-def over_shots(by_shots: Mapping[int, tuple[Group, Compared]], rows: Sequence[Row], splits: Sequence[str]) -> Figure:
-    """ECE against the number of training images a class, a panel for each split, with 95 % intervals."""
-    figure, axes = panels(1, len(splits), legend=_legend_height(rows))
-    for ax, split in zip(axes[0], splits, strict=True):
-        number = Number(split, "ece")
-        for index, row in enumerate(rows):
-            known = [(shots, one.estimates.get((row, number))) for shots, (_, one) in sorted(by_shots.items())]
-            points = [(shots, e) for shots, e in known if e is not None]
-            values = [e.value * 100 for _, e in points]
-            # a basic interval may lie wholly to one side of its value
-            reach = [
-                [max(0.0, v - (e.low or 0) * 100), max(0.0, (e.high or 0) * 100 - v)]
-                for v, (_, e) in zip(values, points, strict=True)
-            ]
-            ax.errorbar(
-                [shots for shots, _ in points],
-                values,
-                np.array(reach).T,
-                color=_colour(index),
-                marker=_marker(index),
-                markersize=4,
-                linewidth=1.2,
-                elinewidth=0.8,
-                label=row.method_name,
-            )
-        shots = sorted(by_shots)
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(shots, [str(shot) for shot in shots])
-        ax.minorticks_off()
-        ax.set(title=split, ylim=(0, None), xlabel="training images a class")
-    axes[0, 0].set_ylabel("ECE, %")
+def over_shots(by_shots: Mapping[int, Compared], rows: Sequence[Row], splits: Sequence[str]) -> Figure:
+    """Accuracy, ECE and NLL against the training images a class: a line of panels a metric, a panel for each split.
+
+    With 95 % intervals.
+    """
+    figure, axes = panels(len(OVER_SHOTS), len(splits), legend=_legend_height(rows))
+    shots = sorted(by_shots)
+    for line, (metric, label, scale) in zip(axes, OVER_SHOTS, strict=True):
+        for ax, split in zip(line, splits, strict=True):
+            number = Number(split, metric)
+            for index, row in enumerate(rows):
+                known = [(shot, by_shots[shot].estimates.get((row, number))) for shot in shots]
+                points = [(shot, e) for shot, e in known if e is not None]
+                values = [e.value * scale for _, e in points]
+                reach = np.array([_reach(e) for _, e in points]).reshape(-1, 2).T * scale
+                ax.errorbar(
+                    [shot for shot, _ in points],
+                    values,
+                    reach,
+                    color=_colour(index),
+                    marker=_marker(index),
+                    markersize=4,
+                    linewidth=1.2,
+                    elinewidth=0.8,
+                    label=row.method_name,
+                )
+            ax.set_xscale("log", base=2)
+            ax.set_xticks(shots, [str(shot) for shot in shots])
+            ax.minorticks_off()
+            ax.set(title=split if metric == OVER_SHOTS[0][0] else "", xlabel="training images a class", ylabel=label)
+            if metric != "accuracy":
+                ax.set_ylim(0, None)
+            ax.label_outer()
     _legend(figure, axes[0, 0])
     return figure
+
+
+def _reach(estimate: Estimate) -> tuple[float, float]:
+    """How far the interval reaches below and above the value: a basic interval may lie wholly to one side of it."""
+    value, low, high = estimate.value, estimate.low, estimate.high
+    return (0.0, 0.0) if low is None or high is None else (max(0.0, value - low), max(0.0, high - value))
 
 
 def over_epochs(

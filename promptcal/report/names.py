@@ -52,6 +52,15 @@ PLUGINS = {
     "moments_covariance": "covariance moment",
     "orthogonality_frobenius": "orthogonality (Frobenius)",
 }
+PROTOCOLS = {
+    "base_to_novel": "Base-to-novel calibration",
+    "base_to_novel_all": "Base-to-novel calibration over all classes",
+    "few_shot": "Few-shot calibration",
+    "cross_dataset": "Cross-dataset calibration",
+    "domain_shift": "Calibration under domain shift",
+}
+"""What a report of one protocol is called."""
+
 CALIBRATORS = {
     "temperature": "TS",
     "temperature_ece": "TS (by ECE)",

@@ -6,12 +6,13 @@ from promptcal.report.comparisons import BETTER, FEWEST_DATA_SETS, best
 from promptcal.report.estimates import Compared, Estimate, references_of
 from promptcal.report.names import metric_name
 from promptcal.report.results import NOISE_FLOOR, Group, H, Number, Results, Row
+from promptcal.report.transfers import OTHERS
 
 
 def read(results: Results, group: Group, compared: Compared) -> list[str]:
     """Sentences on one group: the best rows, what training did, what TS did, noise, and how many runs there are."""
     rows = results.rows(group)
-    focus = _focus(results.splits(group))
+    focus = _focus(results.splits(group), results.others(group))
     several = max(len(results.of(group, row)) for row in rows) > 1
     return [
         *_best_rows(rows, compared, focus, tested=several),
@@ -22,9 +23,11 @@ def read(results: Results, group: Group, compared: Compared) -> list[str]:
     ]
 
 
-def read_average(rows: Sequence[Row], splits: Sequence[str], mean: Compared, groups: Sequence[Compared]) -> list[str]:
+def read_average(
+    rows: Sequence[Row], splits: Sequence[str], others: Sequence[str], mean: Compared, groups: Sequence[Compared]
+) -> list[str]:
     """Sentences on the average over data sets: the best rows, and on how many data sets training raised the ECE."""
-    focus = _focus(splits)
+    focus = _focus(splits, others)
     sentences = _best_rows(rows, mean, focus, tested=len(groups) >= FEWEST_DATA_SETS)
     references = references_of(rows)
     for row in rows:
@@ -46,9 +49,11 @@ def read_average(rows: Sequence[Row], splits: Sequence[str], mean: Compared, gro
     return sentences
 
 
-def _focus(splits: Sequence[str]) -> tuple[str, ...]:
-    """The splits that a reading is about: novel classes where there are some."""
-    return ("novel",) if "novel" in splits else tuple(splits)
+def _focus(splits: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """The splits that a reading is about: novel classes where there are some, the mean of data sets not trained on."""
+    if "novel" in splits:
+        return ("novel",)
+    return (OTHERS,) if len(others) > 1 else tuple(others or splits)
 
 
 def percent(value: float, *, signed: bool = False) -> str:

@@ -13,6 +13,8 @@ from promptcal.run import RunFolder
 def rescore(folder: RunFolder, calibrators: Sequence[str]) -> Rows:
     """Fit calibrators on the stored validation predictions of a run and measure its stored test predictions.
 
+    A class-tied calibrator leaves out splits of other classes, with a CalibrationWarning.
+
     Raises:
         ConfigError: no or unknown calibrators. DataError: predictions are missing or broken.
     """
@@ -23,4 +25,5 @@ def rescore(folder: RunFolder, calibrators: Sequence[str]) -> Rows:
     config.calibrators = list(calibrators)
     stored = ["val"] if (folder.path / "predictions" / "val.safetensors").is_file() else []
     splits = dict.fromkeys([*stored, *(row["split"] for row in folder.metrics)])
-    return measure_all({split: folder.predictions(split) for split in splits}, config)
+    everything = {split: folder.predictions(split) for split in splits}
+    return measure_all(everything, config, folder.trained_classes)

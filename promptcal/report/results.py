@@ -13,14 +13,13 @@ from omegaconf import DictConfig
 from promptcal.errors import DataError
 from promptcal.metrics import harmonic_mean
 from promptcal.report.names import full_name, method_name
-from promptcal.report.variants import readings_of, variants_of, weights_of
+from promptcal.report.transfers import others_of, with_means
+from promptcal.report.variants import DEFAULT_PROTOCOL, protocol_of, readings_of, variants_of, weights_of
 from promptcal.run import RunFolder
 
 HEADLINE_BINS = 15
 NOISE_FLOOR = "ece_noise_floor"
 """The ECE that a perfectly calibrated model with the same confidences would score on as many images."""
-
-DEFAULT_PROTOCOL = "base_to_novel"
 
 
 class Group(NamedTuple):
@@ -58,7 +57,10 @@ class Row(NamedTuple):
 
 
 class Number(NamedTuple):
-    """Which number: a split (empty for what joins base and novel) and a metric (``ece@10`` where not of 15 bins)."""
+    """Which number: a split (empty for what joins base and novel) and a metric (``ece@10`` where not of 15 bins).
+
+    In place of a split there may stand ``OTHERS``, which joins data sets.
+    """
 
     split: str
     metric: str
@@ -93,6 +95,11 @@ class Run:
     def calibrators(self) -> tuple[str, ...]:
         """The calibrators of this run, in the order in which it measured them."""
         return tuple(dict.fromkeys(calibrator for calibrator, _ in self.values))
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The data sets that were tested and not trained on, where the splits are data sets."""
+        return others_of(self.counts, self.group.protocol)
 
     @property
     def name(self) -> str:
@@ -154,17 +161,21 @@ class Results:
         """Every metric that some run measured, in the order of the first."""
         return tuple(dict.fromkeys(number.metric for run in self.runs for _, number in run.values if number != H))
 
+    def others(self, group: Group) -> tuple[str, ...]:
+        """The data sets that a group tested and did not train on."""
+        return tuple(dict.fromkeys(split for run in self.runs if run.group == group for split in run.others))
+
     def title(self, group: Group) -> str:
         """A heading for a group."""
         name = next(run.title for run in self.runs if run.group == group)
         return f"{name}, {setting(group)}"
 
 
-def setting(group: Group) -> str:
+def setting(group: Group, *, shots: bool = True) -> str:
     """The model, the protocol where it is not the usual one, and the number of training images a class, in words."""
     images = "all training images" if group.shots < 0 else f"{group.shots} shot{'s' if group.shots != 1 else ''}"
     protocol = "" if group.protocol == DEFAULT_PROTOCOL else f", protocol {group.protocol}"
-    return f"model {group.model}{protocol}, {images}"
+    return f"model {group.model}{protocol}{f', {images}' if shots else ''}"
 
 
 Rows = Sequence[Mapping[str, Any]]
@@ -207,16 +218,18 @@ def read_results(folders: Sequence[RunFolder], rescored: Mapping[str, Rows] | No
 def _read(folder: RunFolder, config: DictConfig, dataset: DataSet, model: str, variant: str, rows: Rows) -> Run:
     try:
         about = rows[0]
+        group = Group(dataset.name, model, protocol_of(config), int(about["shots"]))
+        counts = {row["split"]: int(row["n"]) for row in rows}
         return Run(
             folder=folder,
-            group=Group(dataset.name, model, _protocol(config), int(about["shots"])),
+            group=group,
             method=about["method"],
             variant=variant,
             seed=int(about["seed"]),
             split_seed=about["split_seed"],
             title=dataset.title,
-            values=_values(rows, folder),
-            counts={row["split"]: int(row["n"]) for row in rows},
+            values=with_means(_values(rows, folder), others_of(counts, group.protocol)),
+            counts=counts,
             units={_metric(row): row["unit"] for row in rows},
         )
     except (KeyError, IndexError) as error:
@@ -268,7 +281,3 @@ def dataset_of(config: DictConfig) -> DataSet:
         name = Path(card.path).name
         return DataSet(name, name)
     return DataSet(name, str(card.get("title") or name))
-
-
-def _protocol(config: DictConfig) -> str:
-    return str((config.get("choices") or {}).get("protocol") or DEFAULT_PROTOCOL)

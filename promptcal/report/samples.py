@@ -29,7 +29,7 @@ class Samples:
     """All splits of a run under all its calibrators.
 
     Attributes:
-        scores: by calibrator and split.
+        scores: by calibrator and split, where the calibrator serves the classes of the split.
         margin_spread: by split, the standard deviation of z_y - max of the other logits (times the logit scale).
         temperature: the T of temperature scaling, where the run has it.
         instance_temperature: by split, the temperature of each image, where the run's head gives one.
@@ -58,10 +58,11 @@ def read_samples(run: Run) -> Samples:
     for name in run.calibrators:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # the run has said it already
-            calibrator = fit_for(name, everything)
+            calibrator = fit_for(name, everything, run.folder.trained_classes)
             fitted += [calibrator.report()] if calibrator.learns_from == "rows" else []
             for split, predictions in splits.items():
-                scores[name, split] = scores_of(calibrator.transform(predictions))
+                if calibrator.serves(predictions):
+                    scores[name, split] = scores_of(calibrator.transform(predictions))
         if name == "temperature":
             temperature = float(calibrator.temperature_)
     spread = {split: margin_spread(predictions) for split, predictions in splits.items()}

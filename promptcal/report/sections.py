@@ -26,7 +26,15 @@ from promptcal.report.rendering import narrow
 from promptcal.report.results import Group, Results, Row, setting
 from promptcal.report.samples import Samples
 from promptcal.report.spreads import spread_table
-from promptcal.report.tables import Table, difference_table, main_columns, make_table, metric_columns
+from promptcal.report.tables import (
+    MOST_SPLITS,
+    Table,
+    columns_by_metric,
+    difference_table,
+    main_columns,
+    make_table,
+    metric_columns,
+)
 from promptcal.report.words import words_table
 
 MOST_CLASSES_LISTED = 20
@@ -45,18 +53,30 @@ class Material:
         return [row for row in self.results.rows(group) if row.calibrator == "none"]
 
 
-def main_table(material: Material, group: Group) -> Table:
-    """The table that a group is read for."""
+def main_tables(material: Material, group: Group) -> list[Table]:
+    """The table that a group is read for; with many splits, one for each metric."""
     results = material.results
     rows, splits = results.rows(group), results.splits(group)
     runs = span(len(results.of(group, row)) for row in rows)
-    images = " and ".join(
+    images = [
         f"{span(run.counts[split] for run in results.runs if run.group == group and split in run.counts)} {split}"
         for split in splits
-    )
+    ]
     what = f"{'One run' if runs == '1' else f'Means of {runs} runs'} a line, with 95 % intervals"
-    caption = f"{what}; {images} images. {UNITS}"
-    return make_table(results.title(group), caption, rows, main_columns(splits), material.compared[group])
+    caption = f"{what}; {' and '.join(filter(None, [', '.join(images[:-1]), images[-1]]))} images. {UNITS}"
+    return split_tables(results.title(group), caption, rows, splits, material.compared[group])
+
+
+def split_tables(
+    title: str, caption: str, rows: Sequence[Row], splits: Sequence[str], compared: Compared
+) -> list[Table]:
+    """All splits in one table; with many splits, a table for each metric, whose captions say the rest once."""
+    if len(splits) <= MOST_SPLITS:
+        return [make_table(title, caption, rows, main_columns(splits), compared)]
+    return [
+        make_table(f"{title}: {columns[0].span}", caption if number == 0 else "As above", rows, columns, compared)
+        for number, columns in enumerate(columns_by_metric(splits))
+    ]
 
 
 def span(counts: Iterable[int]) -> str:
@@ -67,9 +87,10 @@ def span(counts: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class Mean:
-    """The average over data sets of one model and number of shots: its table, its reading, and its tests."""
+    """The average over data sets of one model and number of shots: its tables, its reading, and its tests."""
 
-    table: Table
+    title: str
+    tables: tuple[Table, ...]
     reading: tuple[str, ...]
     tests: Table | None
 
@@ -83,20 +104,24 @@ def averages(material: Material) -> list[Mean]:
             continue
         mean = average({group: material.compared[group] for group in groups}, results.rows())
         rows = [row for row in results.rows() if any(of == row for of, _ in mean.estimates)]
-        splits = tuple(dict.fromkeys(split for group in groups for split in results.splits(group)))
+        known = {number.split for _, number in mean.estimates}
+        splits = tuple(split for split in dict.fromkeys(s for g in groups for s in results.splits(g)) if split in known)
+        if not splits:
+            continue
         title = f"Average over {len(groups)} data sets, {setting(groups[0])}"
         caption = f"Means of the columns over {', '.join(group.dataset for group in groups)}. {UNITS}"
-        table = make_table(title, caption, rows, main_columns(splits), mean)
-        reading = read_average(rows, splits, mean, [material.compared[group] for group in groups])
+        tables = split_tables(title, caption, rows, splits, mean)
+        others = [split for group in groups for split in results.others(group)]
+        reading = read_average(rows, splits, others, mean, [material.compared[group] for group in groups])
         tests = difference_table("Differences from the best row, tested over data sets", rows, splits, mean)
-        found.append(Mean(table, tuple(reading), tests))
+        found.append(Mean(title, tuple(tables), tuple(reading), tests))
     return found
 
 
 def page_sections(material: Material, means: Sequence[Mean], claims: Sequence[Table] = ()) -> list[Section]:
     """Every part of the page, in order; ``means`` are those of ``averages``, ``claims`` those of others."""
     sections = [
-        Section(mean.table.title, mean.reading, (narrow(mean.table),), folded=(mean.tests,) if mean.tests else ())
+        Section(mean.title, mean.reading, tuple(map(narrow, mean.tables)), folded=(mean.tests,) if mean.tests else ())
         for mean in means
     ]
     sections += [_group_section(material, group) for group in material.results.groups]
@@ -129,7 +154,7 @@ def _group_section(material: Material, group: Group) -> Section:
     return Section(
         title=results.title(group),
         sentences=tuple(read(results, group, compared)),
-        tables=(narrow(main_table(material, group)),),
+        tables=tuple(map(narrow, main_tables(material, group))),
         panels=tuple(panels),
         panels_note=PANELS_NOTE,
         pictures=tuple(_pictures(material, group)),
@@ -192,19 +217,44 @@ def picture(name: str, caption: str, draw: Callable[[], Figure]) -> Picture:
 
 
 def _shots_sections(material: Material) -> list[Section]:
-    """ECE against the number of shots, for each data set and model that ran with several."""
-    results, sections = material.results, []
-    for alike in dict.fromkeys(group[:-1] for group in results.groups):
-        groups = [group for group in results.groups if group[:-1] == alike]
-        by_shots = {group.shots: (group, material.compared[group]) for group in groups if group.shots > 0}
-        if len(by_shots) < 2:
-            continue
-        rows = list(dict.fromkeys(row for group, _ in by_shots.values() for row in material.plain(group)))
-        caption = "ECE before any calibrator against the training images a class, with 95 % intervals."
-        splits = results.splits(groups[0])
-        drawn = picture(f"shots {alike}", caption, partial(over_shots, by_shots, rows, splits))
-        sections.append(Section(f"ECE against shots: {groups[0].dataset}, model {groups[0].model}", pictures=(drawn,)))
+    """Accuracy, ECE and NLL against the number of shots, where there are several: of each data set, and their average.
+
+    The average is that of the data sets that ran with every number of shots, for two or more of them.
+    """
+    groups = [group for group in material.results.groups if group.shots > 0]
+    sections: list[Section] = []
+    for alike in dict.fromkeys(group[:-1] for group in groups):
+        sections += _against_shots(material, {g.shots: [g] for g in groups if g[:-1] == alike}, alike[0])
+    for model, protocol in dict.fromkeys((group.model, group.protocol) for group in groups):
+        same = [group for group in groups if (group.model, group.protocol) == (model, protocol)]
+        shots = sorted({group.shots for group in same})
+        whole = [
+            name
+            for name in dict.fromkeys(g.dataset for g in same)
+            if sum(g.dataset == name for g in same) == len(shots)
+        ]
+        if len(whole) > 1:
+            chosen = {shot: [g for g in same if g.shots == shot and g.dataset in whole] for shot in shots}
+            sections += _against_shots(material, chosen, f"average over {len(whole)} data sets")
     return sections
+
+
+def _against_shots(material: Material, by_shots: Mapping[int, Sequence[Group]], what: str) -> list[Section]:
+    """The curves of one data set, or of the mean of several; nothing for a single number of shots."""
+    if len(by_shots) < 2:
+        return []
+    results, first = material.results, next(iter(by_shots.values()))
+    rows = list(dict.fromkeys(row for groups in by_shots.values() for group in groups for row in material.plain(group)))
+    estimated = {
+        shots: material.compared[groups[0]]
+        if len(groups) == 1
+        else average({group: material.compared[group] for group in groups}, rows)
+        for shots, groups in by_shots.items()
+    }
+    title = f"Accuracy, ECE and NLL against shots: {what}, {setting(first[0], shots=False)}"
+    caption = "Before any calibrator, against the training images a class, with 95 % intervals."
+    drawn = picture(title, caption, partial(over_shots, estimated, rows, results.splits(first[0])))
+    return [Section(title, pictures=(drawn,))]
 
 
 def _classes(material: Material, group: Group) -> tuple[tuple[str, str], ...]:

@@ -7,8 +7,12 @@ from promptcal.report.comparisons import BETTER, best
 from promptcal.report.estimates import Compared, Estimate
 from promptcal.report.names import calibrator_name, metric_name
 from promptcal.report.results import H, Number, Row
+from promptcal.report.transfers import OTHERS
 
 MINUS = "−"
+
+MOST_SPLITS = 2
+"""How many splits one table shows side by side; with more there is a table for each metric."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,32 @@ def main_columns(splits: Sequence[str]) -> tuple[Column, ...]:
     return tuple(columns)
 
 
+def columns_by_metric(splits: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
+    """For more splits than one table holds, the columns of a table for each metric: the splits and what joins them."""
+    shown = [
+        Column(Number("", "accuracy"), "accuracy", "", percent=True),
+        Column(Number("", "ece"), "ECE", "", percent=True),
+        Column(Number("", "signed_gap"), "gap", "", percent=True, signed=True, spread=False),
+        Column(Number("", "nll"), "NLL", "", digits=3, spread=False),
+    ]
+    tables = [
+        tuple(replace(one, number=Number(split, one.number.metric), heading=split) for split in (*splits, OTHERS))
+        for one in shown
+    ]
+    if {"base", "novel"} <= set(splits):
+        tables[0] = (*tables[0], Column(H, "", "H", percent=True))
+    return tuple(tables)
+
+
+def compared_columns(splits: Sequence[str], compared: Compared) -> tuple[Column, ...]:
+    """The columns in which rows are tested against the best one: of many data sets, their mean alone."""
+    if len(splits) <= MOST_SPLITS:
+        return main_columns(splits)
+    columns = tuple(column for table in columns_by_metric(splits) for column in table)
+    means = tuple(c for c in columns if c.number.split == OTHERS and c.number in compared.winners)
+    return means or columns
+
+
 def metric_columns(split: str, metrics: Sequence[str], units: Mapping[str, str]) -> tuple[Column, ...]:
     """Every metric of one split; fractions in percent, other units as they are."""
     columns = []
@@ -172,7 +202,9 @@ def difference_table(title: str, rows: Sequence[Row], splits: Sequence[str], com
 
     None where nothing was tested.
     """
-    columns = [column for column in main_columns(splits) if compared.winners.get(column.number) is not None]
+    columns = [
+        column for column in compared_columns(splits, compared) if compared.winners.get(column.number) is not None
+    ]
     columns = [column for column in columns if any(number == column.number for *_, number in compared.differences)]
     if not columns:
         return None

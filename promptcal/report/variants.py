@@ -20,6 +20,8 @@ APART = (
 NAMED = ("dataset", "model", "protocol", "method", "plugin")
 """Choices that a report names anyway."""
 
+DEFAULT_PROTOCOL = "base_to_novel"
+
 LUCK = ("seed", "split_seed")
 """The keys of a run's own luck."""
 
@@ -27,13 +29,15 @@ LUCK = ("seed", "split_seed")
 def readings_of(configs: Mapping[str, DictConfig], datasets: Mapping[str, str]) -> dict[str, str]:
     """For each run, the settings in which its data set was read otherwise than in other runs, such as ``severity=5``.
 
+    Runs of another protocol are no such others: a report keeps them apart anyway.
+
     Args:
         configs: by run, its resolved configuration.
         datasets: by run, the name of its data set.
     """
-    alike: dict[str, dict[str, DictConfig]] = defaultdict(dict)
+    alike: dict[tuple[str, str], dict[str, DictConfig]] = defaultdict(dict)
     for name, config in configs.items():
-        alike[datasets[name]][name] = config
+        alike[datasets[name], protocol_of(config)][name] = config
     return {name: told for some in alike.values() for name, told in _differences(some, reader=True).items()}
 
 
@@ -52,9 +56,15 @@ def variants_of(
     alike: dict[tuple[str, ...], dict[str, DictConfig]] = defaultdict(dict)
     for name, config in configs.items():
         choices = config.get("choices") or {}
-        named = tuple(str(choices.get(group)) for group in ("protocol", "method", "plugin"))
-        alike[*named, datasets[name], models[name]][name] = config
+        named = tuple(str(choices.get(group)) for group in ("method", "plugin"))
+        alike[*named, protocol_of(config), datasets[name], models[name]][name] = config
     return {name: told for some in alike.values() for name, told in _differences(some, reader=False).items()}
+
+
+def protocol_of(config: DictConfig) -> str:
+    """The protocol of a run, with ``_all`` where base and novel are classified among all classes together."""
+    chosen = str((config.get("choices") or {}).get("protocol") or DEFAULT_PROTOCOL)
+    return f"{chosen}_all" if (config.get("protocol") or {}).get("target") == "all" else chosen
 
 
 def weights_of(models: Mapping[str, str], infos: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

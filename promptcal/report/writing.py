@@ -10,13 +10,15 @@ from pathlib import Path
 from promptcal.report.claims import published_tables, write_claims
 from promptcal.report.estimates import Compared, compare
 from promptcal.report.figures import reliability, style, to_png
+from promptcal.report.names import PROTOCOLS
 from promptcal.report.page import to_html
 from promptcal.report.reading import read
 from promptcal.report.rendering import WIDTH, to_latex, to_markdown, to_text
 from promptcal.report.results import Group, Number, Results, Row, Rows, read_results
 from promptcal.report.samples import read_samples
-from promptcal.report.sections import Material, averages, main_table, page_sections
+from promptcal.report.sections import Material, averages, main_tables, page_sections
 from promptcal.report.tables import MINUS, Table
+from promptcal.report.variants import protocol_of
 from promptcal.run import RunFolder
 from promptcal.storage import write_bytes, write_text
 
@@ -63,8 +65,9 @@ def write_report(
     compared = {group: compare(results, group, samples, RESAMPLES) for group in results.groups}
     material = Material(results, samples, compared)
     means = averages(material)
-    tables = [main_table(material, group) for group in results.groups] + [mean.table for mean in means]
-    reading = [read(results, group, compared[group]) for group in results.groups] + [mean.reading for mean in means]
+    blocks = [(main_tables(material, group), read(results, group, compared[group])) for group in results.groups]
+    blocks += [(list(mean.tables), list(mean.reading)) for mean in means]
+    tables = [table for some, _ in blocks for table in some]
 
     files = {name: out / file for name, file in FILES.items()}
     claims = published_tables(results, compared) if published else []
@@ -74,21 +77,27 @@ def write_report(
     write_text(files["table"], f"# {title}\n\n" + "\n\n".join(to_markdown(table) for table in tables) + "\n")
     write_text(files["csv"], _csv(compared))
     write_text(files["latex"], "\n\n".join(to_latex(table) for table in tables) + "\n")
-    return Written(_text(tables, reading, unfinished), files | _diagrams(material, out))
+    return Written(_text(blocks, unfinished), files | _diagrams(material, out))
+
+
+def title_of(folders: Sequence[RunFolder]) -> str:
+    """What a report of some runs is called where nobody says: what their protocol is about."""
+    protocols = {protocol_of(folder.config) for folder in folders}
+    return PROTOCOLS.get(protocols.pop(), "Calibration") if len(protocols) == 1 else "Calibration"
 
 
 FILES = {"page": "index.html", "table": "table.md", "csv": "summary.csv", "latex": "table.tex"}
 
 
-def _text(tables: Sequence[Table], reading: Sequence[Sequence[str]], unfinished: int) -> str:
-    """What the terminal shows: each table with its reading."""
-    blocks = []
-    for table, sentences in zip(tables, reading, strict=True):
+def _text(blocks: Sequence[tuple[Sequence[Table], Sequence[str]]], unfinished: int) -> str:
+    """What the terminal shows: the tables of each group with their reading."""
+    parts = []
+    for tables, sentences in blocks:
         lines = [textwrap.fill(text, WIDTH, initial_indent="- ", subsequent_indent="  ") for text in sentences]
-        blocks += [to_text(table), "\n".join(lines)]
+        parts += [*map(to_text, tables), "\n".join(lines)]
     if unfinished:
-        blocks.append(_unfinished(unfinished).capitalize() + ".")
-    return "\n\n".join(block for block in blocks if block).replace(MINUS, "-")
+        parts.append(_unfinished(unfinished).capitalize() + ".")
+    return "\n\n".join(part for part in parts if part).replace(MINUS, "-")
 
 
 def _diagrams(material: Material, out: Path) -> dict[str, Path]:

@@ -70,8 +70,11 @@ def test_class_tied_calibrators_are_not_for_other_classes(tmp_path, capsys):
     for split in (val, novel):
         save_predictions(tmp_path / f"{split.split}.safetensors", split)
     command = ["calibrate", "--fit", str(tmp_path / "val.safetensors"), "--apply", str(tmp_path / "novel.safetensors")]
-    assert main([*command, "--calibrators", "vector", "--out", str(tmp_path / "out")]) == 2
-    assert "'vector' is tied to the 3 classes" in capsys.readouterr().err
+    assert main([*command, "--calibrators", "vector,temperature", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "note: vector is left out: it is tied to its classes" in printed
+    assert "temperature: T = " in printed
+    assert not (tmp_path / "out" / "predictions" / "vector.safetensors").exists()
     assert main([*command, "--calibrators", "all", "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "note: vector is left out: it is tied to its classes" in printed

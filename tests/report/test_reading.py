@@ -71,5 +71,5 @@ def test_averages_count_the_data_sets_on_which_training_raised_the_ece():
         change = Difference(coop, zero_shot, number, after - before, after - before - 0.01, after - before + 0.01)
         return Compared(values, {(coop, zero_shot, number): change}, {})
 
-    sentences = read_average([zero_shot, coop], ("base", "novel"), one(0.1, 0.2), [one(0.1, 0.3), one(0.1, 0.05)])
+    sentences = read_average([zero_shot, coop], ("base", "novel"), (), one(0.1, 0.2), [one(0.1, 0.3), one(0.1, 0.05)])
     assert sentences[-1] == "CoOp has a higher novel ECE than zero-shot on 1 of 2 data sets."

@@ -133,7 +133,7 @@ def test_several_data_sets_shots_and_class_splits(make_run, tmp_path):
         "shapes-mini-base_to_novel-16.png",
     ]
     words = Page(made.files["page"].read_text(encoding="utf-8")).words
-    assert "ECE against shots: digits, model mini" in words
+    assert "Accuracy, ECE and NLL against shots: digits, model mini" in words
     assert "seed 1, class split 1" in words
 
 
