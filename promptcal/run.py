@@ -74,7 +74,8 @@ def identity(config: DictConfig, task_digest: str, weights_digest: str) -> str:
         holder.pop(leaf, None)
     for target in (settings.get("protocol") or {}).get("targets") or ():
         if isinstance(target, dict):
-            target.pop("path", None)
+            for key in ABOUT_DATA:
+                target.pop(key, None)
     content = {
         "schema": SCHEMA,
         "config": settings,

@@ -12,8 +12,9 @@ from omegaconf import OmegaConf
 from promptcal.config import asset_path
 from promptcal.report.estimates import Compared, average
 from promptcal.report.rendering import to_latex, to_markdown, to_text
-from promptcal.report.results import DEFAULT_PROTOCOL, Group, Number, Results, Row, setting
+from promptcal.report.results import Group, Number, Results, Row, setting
 from promptcal.report.tables import MINUS, Cell, Column, Table, lines
+from promptcal.report.variants import DEFAULT_PROTOCOL
 from promptcal.storage import write_text
 
 MEASURED = {"accuracy": "accuracy", "ece": "ece@10"}

@@ -202,10 +202,8 @@ def difference_table(title: str, rows: Sequence[Row], splits: Sequence[str], com
 
     None where nothing was tested.
     """
-    columns = [
-        column for column in compared_columns(splits, compared) if compared.winners.get(column.number) is not None
-    ]
-    columns = [column for column in columns if any(number == column.number for *_, number in compared.differences)]
+    tested = {number for *_, number in compared.differences} & set(compared.winners)
+    columns = [column for column in compared_columns(splits, compared) if column.number in tested]
     if not columns:
         return None
     tops = {}

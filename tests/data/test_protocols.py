@@ -184,6 +184,8 @@ def test_validation_images_that_are_test_images_are_not_calibrated_on():
     assert not notes
     assert not set(paths(few.val)) & {*paths(few.train), *paths(few.test)}
     assert {sample.label for sample in few.val} == set(range(5))
+    assert drawn(same, Draw(2, 1, calibration_split="val_or_train"))[0] == few
+    assert drawn(task, Draw(2, 1, calibration_split="val_or_train")) == drawn(task, Draw(2, 1))
 
 
 def test_unknown_choices_are_refused(digits):

@@ -227,3 +227,30 @@ def test_a_share_of_each_class_is_held_out_and_nothing_is_lost():
     assert held != hold_out(samples, 0.3, random.Random(1))[1]
     with pytest.raises(ConfigError, match=r"val_fraction=1\.0"):
         hold_out(samples, 1.0, random.Random(0))
+
+
+def test_imagenet_real_keeps_images_of_one_label(tmp_path):
+    import json
+
+    folder = tmp_path / "imagenet"
+    wnids = [f"n{number:08d}" for number in range(1000)]
+    for number, wnid in enumerate(wnids, start=1):
+        for file in (f"train/{wnid}/{wnid}_1.JPEG", f"val/{wnid}/ILSVRC2012_val_{number:08d}.JPEG"):
+            (folder / file).parent.mkdir(parents=True)
+            (folder / file).touch()
+    (folder / "classnames.txt").write_text("\n".join(f"{wnid} name {wnid}" for wnid in wnids))
+    real = [[label] for label in range(1000)]
+    real[1], real[2], real[3] = [1, 7], [], [9]
+    (folder / "real.json").write_text(json.dumps(real))
+    task = read("imagenet_real", tmp_path)
+    assert len(task.classes) == 1000
+    assert len(task.train) == 1000
+    labels = {sample.path.split("/")[1]: sample.label for sample in task.test}
+    assert len(labels) == 998
+    assert [labels.get(wnids[row]) for row in range(5)] == [0, None, None, 9, 4]
+    (folder / "real.json").write_text(json.dumps(real[:500]))
+    with pytest.raises(DataError, match=r"val_00000501\.JPEG' is not called as"):
+        read("imagenet_real", tmp_path)
+    (folder / "real.json").write_text("[[1000]]")
+    with pytest.raises(DataError, match="label outside 0 to 999"):
+        read("imagenet_real", tmp_path)

@@ -17,7 +17,7 @@ from promptcal.types import Task
 Described = str | Mapping[str, Any]
 """A data set to test on: the name of a card, or ``{card: NAME, ...}`` with keys that replace those of the card."""
 
-CALIBRATION_SPLITS = ("few_shot_val", "full_val", "from_train")
+CALIBRATION_SPLITS = ("few_shot_val", "full_val", "from_train", "val_or_train")
 
 
 def _no_others(described: Described) -> Task:
@@ -33,8 +33,9 @@ class Draw:
         seed: seed of the draw.
         split_seed: None = the first half of the labels is base; a number = a seeded random half.
         calibration_split: where validation images come from: ``few_shot_val`` (min(shots, 4) of the validation split a
-            class, as published), ``full_val`` (all of it) or ``from_train`` (min(shots, 4) training images a class
-            that were not drawn).
+            class, as published), ``full_val`` (all of it), ``from_train`` (min(shots, 4) training images a class
+            that were not drawn), or ``val_or_train`` (the first where there is a validation split besides the test
+            images, else the third).
         read: the task of another data set, for protocols that test on several.
     """
 
@@ -78,17 +79,21 @@ def drawn(task: Task, draw: Draw, test: str = "split") -> tuple[Task, tuple[str,
         raise ConfigError(f"unknown calibration.split '{draw.calibration_split}'; choose one of {listed}.")
     if test not in ("split", "undrawn"):
         raise ConfigError(f"unknown protocol.test '{test}'; choose split or undrawn.")
+    tested = {sample.path for sample in task.test}
+    own_val = any(sample.path not in tested for sample in task.val)
+    from_train = draw.calibration_split == "from_train" or (draw.calibration_split == "val_or_train" and not own_val)
     few = few_shot(
         task,
         draw.shots,
         draw.seed,
         test="undrawn" if test == "undrawn" else "split",
         val_shots="all" if draw.calibration_split == "full_val" else None,
-        val_from="train" if draw.calibration_split == "from_train" else "val",
+        val_from="train" if from_train else "val",
     )
-    if draw.calibration_split == "from_train" and not few.val:
+    if from_train and not few.val:
         raise ConfigError(
-            f"calibration.split=from_train needs training images of '{task.name}' that are not trained on; lower shots."
+            f"calibration.split={draw.calibration_split} needs training images of '{task.name}' that are not trained "
+            f"on; lower shots."
         )
     return apart(few)
 
