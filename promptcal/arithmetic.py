@@ -153,16 +153,19 @@ def _flags(target: str) -> _Flags:
 
 
 def towers_of(config: DictConfig) -> Towers | None:
-    """The operations of a model's towers from its architecture; None where the image tower is no plain ViT."""
+    """The operations of a CLIP's towers from its architecture; None where the image tower is no plain ViT."""
     node = config.model
-    if "architecture" in node:
+    target = str(node["_target_"])
+    if target.endswith(".open_clip_model"):
         from open_clip import get_model_config
 
         about = get_model_config(node.architecture)
-    else:
+    elif target.endswith(".embedded"):
         from promptcal.models.embedded import read_meta
 
         about = read_meta(asset_path("assets", "mini_clip.safetensors"))["config"]
+    else:
+        return None
     vision, text = (about or {}).get("vision_cfg", {}), (about or {}).get("text_cfg", {})
     if not isinstance(vision.get("layers"), int) or not vision.get("patch_size") or "width" not in text:
         return None

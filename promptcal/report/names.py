@@ -58,6 +58,7 @@ PROTOCOLS = {
     "few_shot": "Few-shot calibration",
     "cross_dataset": "Cross-dataset calibration",
     "domain_shift": "Calibration under domain shift",
+    "train": "Calibration of image classifiers",
 }
 """What a report of one protocol is called."""
 
