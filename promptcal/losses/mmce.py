@@ -33,12 +33,12 @@ class MMCE:
     Args:
         weight: 2, as Mukhoti et al. train with the weighted form.
         form: see above.
-        width: h.
+        bandwidth: h.
         kernel: ``laplacian`` as above, or ``gaussian`` for exp(−(c − c')²/(2h²)), which CalAttn's code has (with
             weight 0.1).
 
     Raises:
-        ConfigError: an unknown form or kernel, or a width not above 0.
+        ConfigError: an unknown form or kernel, or a bandwidth not above 0.
 
     References:
         Kumar, Sarawagi, Jain, "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings", ICML
@@ -49,7 +49,7 @@ class MMCE:
 
     weight: float = 2.0
     form: str = "squared"
-    width: float = 0.4
+    bandwidth: float = 0.4
     kernel: str = "laplacian"
     needs: ClassVar[frozenset[str]] = frozenset()
     replaces_cross_entropy: ClassVar[bool] = False
@@ -60,8 +60,8 @@ class MMCE:
             raise ConfigError(unknown("form of MMCE", self.form, FORMS))
         if self.kernel not in KERNELS:
             raise ConfigError(unknown("kernel of MMCE", self.kernel, KERNELS))
-        if not self.width > 0:
-            raise ConfigError(f"width={self.width} of the kernel of MMCE must be above 0.")
+        if not self.bandwidth > 0:
+            raise ConfigError(f"bandwidth={self.bandwidth} of the kernel of MMCE must be above 0.")
 
     def __call__(self, outputs: Outputs, labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         """The value of the batch."""
@@ -69,7 +69,7 @@ class MMCE:
         confidence = log_confidence.exp()
         right = (predicted == labels).to(confidence.dtype)
         residual = self._weights(right) * (right - confidence)
-        distance = (confidence[:, None] - confidence).abs() / self.width
+        distance = (confidence[:, None] - confidence).abs() / self.bandwidth
         kernel = (-distance).exp() if self.kernel == "laplacian" else (-distance.square() / 2).exp()
         squared = (residual[:, None] * kernel * residual).sum()
         if self.form == "squared":

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
@@ -41,6 +41,7 @@ def make_outputs(
     return outputs, labels
 
 
+@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10_000), classes=st.integers(2, 9), b=st.integers(1, 12), rescale=st.booleans())
 def test_margin_is_the_papers_formula_in_float64(seed, classes, b, rescale):
     outputs, labels = make_outputs(b, classes, seed=seed)
@@ -86,6 +87,7 @@ def test_margin_of_three_by_three_by_hand():
     torch.testing.assert_close(margin(logits, torch.tensor([0, 1, 2])), torch.tensor([2.0, -3.0, 3.0]))
 
 
+@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10_000), classes=st.integers(2, 12), width=st.integers(2, 12), per_image=st.booleans())
 def test_moments_are_the_papers_formula_in_float64(seed, classes, width, per_image):
     outputs, labels = make_outputs(3, classes, width, seed=seed, per_image=per_image, dtype=torch.float64)

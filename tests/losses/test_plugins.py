@@ -1,5 +1,7 @@
 """Plug-ins on the command line: what they add, what they replace, their weights, and two real runs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hydra.core.config_store import ConfigStore
@@ -24,9 +26,13 @@ def terms_of(config):
     return {name: build(node) for name, node in active(config).items()}
 
 
+def loss_of(plugin):
+    return OmegaConf.load(asset_path("configs") / "plugin" / f"{plugin}.yaml").defaults[0][f"/loss@losses.{plugin}"]
+
+
 def replaces(plugin):
-    loss = OmegaConf.load(asset_path("configs") / "plugin" / f"{plugin}.yaml").defaults[0][f"/loss@losses.{plugin}"]
-    return locate(ConfigStore.instance().repo["loss"][f"{loss}.yaml"].node._target_).replaces_cross_entropy
+    node = ConfigStore.instance().repo["loss"][f"{loss_of(plugin)}.yaml"].node
+    return locate(node._target_).replaces_cross_entropy
 
 
 PLUGINS = sorted(set(options("plugin")) - NO_TERM)
@@ -54,6 +60,19 @@ def test_a_replacement_switches_cross_entropy_off(plugin):
     assert set(active(config)) == {plugin, "knowledge"}
     assert config.losses[plugin].weight == 0.25
     check_terms(terms_of(config), learns_text=True, n_classes=5)
+
+
+def test_the_page_names_every_plugin_and_its_weight():
+    page = (Path(__file__).parents[2] / "docs" / "losses.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
+    named = {name.strip("` "): row for row in rows for name in row[0].split(",")}
+    assert set(named) == set(PLUGINS)
+    assert f"plugin={next(iter(NO_TERM))}" in page
+    for plugin, row in named.items():
+        loss = ConfigStore.instance().repo["loss"][f"{loss_of(plugin)}.yaml"].node
+        if plugin not in REPLACING:
+            assert float(row[2]) == loss.weight
+        assert {option.strip("` ") for option in row[-2].split(",") if option} <= set(loss)
 
 
 def test_additive_and_replacing_plugins_go_together():
