@@ -40,7 +40,10 @@ def check_terms(terms: Mapping[str, LossTerm], *, learns_text: bool, n_classes: 
         raise ConfigError("there is no loss term; a method that trains needs one, such as losses.cross_entropy.")
     replacers = [name for name, term in terms.items() if term.replaces_cross_entropy]
     if len(replacers) > 1:
-        raise ConfigError(f"both '{replacers[0]}' and '{replacers[1]}' stand in for cross-entropy; choose one of them.")
+        raise ConfigError(
+            f"both '{replacers[0]}' and '{replacers[1]}' stand in for cross-entropy; keep one of them: "
+            f"losses.{replacers[0]}=null switches a term off."
+        )
     if n_classes < 2:
         raise ConfigError("training needs at least two classes: with one, every probability is 1 whatever is learned.")
     for name, term in terms.items():

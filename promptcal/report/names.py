@@ -50,7 +50,7 @@ PLUGINS = {
     "text_alignment": "text alignment",
     "moments_mean": "mean moment",
     "moments_covariance": "covariance moment",
-    "orthogonality_frobenius": "orthogonality (Frobenius)",
+    "text_orthogonality_frobenius": "text orthogonality (Frobenius)",
 }
 PROTOCOLS = {
     "base_to_novel": "Base-to-novel calibration",

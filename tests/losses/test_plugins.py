@@ -93,7 +93,7 @@ def test_any_term_can_be_switched_off():
 
 
 def test_a_run_with_many_plugins(tmp_path):
-    plugins = ["mbls", "dca", "penalty", "mmce_weighted", "dor", "orthogonality", "moments_covariance", "zs_norm"]
+    plugins = ["mbls", "dca", "penalty", "mmce_weighted", "dor", "text_orthogonality", "moments_covariance", "zs_norm"]
     words = ["method=coop", f"plugin=[{','.join([*plugins, 'fixed_temperature'])}]", "losses.dor.batch=4"]
     quick = ["dataset=digits", "training.epochs=1", "features.views=1", "shots=2", "system.cache=null"]
     config = compose([*words, *quick, "fixed_temperature=1.5", "calibrators=[none,cots,cots_val]", f"runs={tmp_path}"])
