@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from promptcal.errors import DataError, MissingField
+from promptcal.precision import outside_autocast
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,8 @@ class Outputs:
     def _frozen_logits(self, text: Float[Tensor, "C D"]) -> Float[Tensor, "b C"]:
         if self.zero_shot_image_features is None:
             raise MissingField("these outputs carry no zero-shot image features; declare needs={'zero_shot_logits'}.")
-        return self.logit_scale * (self.zero_shot_image_features @ text.T) + self.logit_bias
+        with outside_autocast(text.device):
+            return self.logit_scale * (self.zero_shot_image_features @ text.T) + self.logit_bias
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from promptcal.config import register
-from promptcal.losses.reading import REFERENCE_SCALE, chosen_logits, frozen_logits
+from promptcal.losses.reading import REFERENCE_SCALE, chosen_logits
+from promptcal.precision import wide
 from promptcal.types import Outputs
 
 
@@ -38,6 +39,6 @@ class ZeroShotPenalty:
         """The mean over batch and classes; the labels are not read."""
         del labels
         logits = chosen_logits(outputs, self.reads, rescale=self.rescale)
-        frozen = frozen_logits(outputs) * (REFERENCE_SCALE / outputs.logit_scale if self.rescale else 1.0)
+        frozen = wide(outputs.zero_shot_logits) * (REFERENCE_SCALE / outputs.logit_scale if self.rescale else 1.0)
         low, high = frozen.aminmax(dim=1, keepdim=True)
         return ((logits - high).relu() + (low - logits).relu()).mean()

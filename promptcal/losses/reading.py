@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from promptcal.errors import ConfigError, unknown
-from promptcal.precision import outside_autocast, wide
+from promptcal.precision import wide
 from promptcal.types import Outputs
 
 REFERENCE_SCALE = 100.0
@@ -39,16 +39,6 @@ def chosen_logits(outputs: Outputs, reads: str, *, rescale: bool) -> Float[Tenso
         raise ConfigError(unknown("kind of logits", reads, LOGITS))
     logits = _several(wide(outputs.logits if reads == "logits" else outputs.calibrated_logits))
     return logits * (REFERENCE_SCALE / outputs.logit_scale) if rescale else logits
-
-
-def frozen_logits(outputs: Outputs) -> Float[Tensor, "b C"]:
-    """The zero-shot logits of the same images and classes, float32 or wider, also under autocast.
-
-    Raises:
-        MissingField: a model without text, or outputs without zero-shot image features.
-    """
-    with outside_autocast(outputs.logits.device):
-        return wide(outputs.zero_shot_logits)
 
 
 def tuned_texts(outputs: Outputs) -> Float[Tensor, "... C D"]:

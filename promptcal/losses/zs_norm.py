@@ -9,7 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from promptcal.config import register
 from promptcal.errors import NumericalError
-from promptcal.losses.reading import chosen_logits, frozen_logits
+from promptcal.losses.reading import chosen_logits
+from promptcal.precision import wide
 from promptcal.types import Outputs
 
 
@@ -41,6 +42,6 @@ class ZeroShotNorm:
         if bool((high <= low).any()):
             row = int((high <= low).int().argmax())
             raise NumericalError(f"all logits of row {row} are equal, so ZS-Norm has no range to normalise by.")
-        frozen_low, frozen_high = frozen_logits(outputs).aminmax(dim=1, keepdim=True)
+        frozen_low, frozen_high = wide(outputs.zero_shot_logits).aminmax(dim=1, keepdim=True)
         squeezed = (logits - low) / (high - low) * (frozen_high - frozen_low) + frozen_low
         return cross_entropy(squeezed, labels)
