@@ -173,7 +173,7 @@ def _prepare(name: str, root: str, *, quiet: bool) -> int:
     from promptcal.errors import ConfigError, DataError
 
     card = card_named(name)
-    if card.folder is None or card.folder == ".":
+    if card.folder is None or not (card.archives or card.steps):
         raise ConfigError(f"'{name}' has nothing to fetch.")
     places = [Path(root).expanduser() / folder for folder in (card.folder, *card.other_folders)]
     folder = next((place for place in places if place.is_dir()), places[0])
@@ -183,7 +183,7 @@ def _prepare(name: str, root: str, *, quiet: bool) -> int:
             fetch(archive, folder, say=say, bar=lambda blocks, label, n: progress(blocks, label, total=n, quiet=quiet))
         except DataError as error:
             say(str(error))
-    found = condition(card, folder.parent, opening=False, bar=lambda items, label, total: items)
+    found = condition(card, Path(root).expanduser(), opening=False, bar=lambda items, label, total: items)
     if found.state == "whole":
         say(f"{folder}: all {found.images} images are there")
         return 0
