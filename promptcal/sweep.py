@@ -4,7 +4,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from promptcal.choosing import Overrides, read_grids
 from promptcal.config import asset_path, compose
 from promptcal.errors import ConfigError, unknown
 from promptcal.jobs import Job, Outcome
@@ -22,6 +23,7 @@ SHARED_WITH_ZERO_SHOT = {
     *("model", "dataset", "protocol", "seed", "shots", "split_seed", "precision"),
     *("calibration", "calibrators", "text_pass", "data", "runs", "system"),
 }
+KEYS = ("title", "overrides", "sweep", "runs", "choose")
 ZERO_SHOT = "method=zero_shot"
 NETWORK_METHOD = "classifier"
 ZERO_SHOT_CALIBRATORS = "calibrators=[none,temperature]"
@@ -29,11 +31,12 @@ ZERO_SHOT_CALIBRATORS = "calibrators=[none,temperature]"
 
 @dataclass(frozen=True)
 class Study:
-    """A title and the overrides of each run."""
+    """A title, the overrides of each run, and the grids that some of them are chosen from first."""
 
     name: str
     title: str
     runs: tuple[tuple[str, ...], ...]
+    grids: Mapping[str, tuple[Overrides, ...]] = field(default_factory=dict)
 
 
 def experiments() -> list[str]:
@@ -118,16 +121,20 @@ def _experiment(name: str, points: Sequence[tuple[str, ...]]) -> Study:
     node = OmegaConf.to_container(OmegaConf.load(path))
     if not isinstance(node, dict) or not node.get("runs"):
         raise ConfigError(f"the experiment '{name}' lists no runs.")
-    if extra := sorted(set(node) - {"title", "overrides", "sweep", "runs"}):
-        raise ConfigError(
-            unknown(f"key of the experiment '{name}'", str(extra[0]), ["title", "overrides", "sweep", "runs"])
-        )
+    if extra := sorted(set(node) - set(KEYS)):
+        raise ConfigError(unknown(f"key of the experiment '{name}'", str(extra[0]), KEYS))
     shared = tuple(node.get("overrides", ()))
     given = {override.partition("=")[0] for override in points[0]}
     swept = {key: values for key, values in node.get("sweep", {}).items() if key not in given}
     cells = list(itertools.product(*(_sweep_values(name, key, values) for key, values in swept.items())))
-    runs = ((*shared, *cell, *run, *point) for cell in cells for run in node["runs"] for point in points)
-    return Study(own.stem, str(node.get("title", name)), tuple(dict.fromkeys(runs)))
+    runs = (_last((*shared, *cell, *run, *point)) for cell in cells for run in node["runs"] for point in points)
+    grids = read_grids(name, node.get("choose", {}))
+    return Study(own.stem, str(node.get("title", name)), tuple(dict.fromkeys(runs)), grids)
+
+
+def _last(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The overrides with the last value of each key."""
+    return tuple({override.partition("=")[0]: override for override in overrides}.values())
 
 
 def _sweep_values(name: Any, key: Any, values: Any) -> list[str]:

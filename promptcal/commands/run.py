@@ -54,15 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do the runs and report them."""
+    from dataclasses import replace
     from pathlib import Path
 
     from omegaconf import OmegaConf
 
     from promptcal import sweep
+    from promptcal.choosing import choose, decided, record, trials
+    from promptcal.config import compose
     from promptcal.console import complain, say
     from promptcal.launchers.contract import Resources, launcher
+    from promptcal.storage import write_text
 
     wanted = sweep.study(arguments.overrides, multirun=arguments.multirun)
+    first = trials(wanted.runs, wanted.grids)
     configs = sweep.composed(wanted)
     if arguments.show:
         for config in configs:
@@ -70,18 +75,33 @@ def run(arguments: argparse.Namespace) -> int:
             say("---")
         return 0
     if arguments.dry:
+        if first:
+            say(f"{len(first)} runs on pseudo-novel classes choose weights first; the runs below then have those:")
         return dry(configs, arguments.jobs or 1)
 
     runs = Path(configs[0].runs)
     resources = Resources(arguments.jobs, options(arguments.option), runs / "logs")
+    out = Path(arguments.out) if arguments.out else runs / "reports" / report_name(wanted.name, configs)
+    launch = launcher(arguments.on)
+    if first:
+        jobs = sweep.jobs_of([compose(trial.overrides) for trial in first], quiet=arguments.quiet)
+        complain(f"{len(jobs)} runs on pseudo-novel classes choose weights")
+        outcomes = sweep.carry_out(jobs, launch, resources, complain)
+        if failed := list_failures(jobs, outcomes):
+            return failed
+        places = {trial: Path(str(outcome.path)) for trial, outcome in zip(first, outcomes, strict=True)}
+        chosen = choose(places)
+        for one in chosen:
+            say(one.sentence())
+        write_text(out / "chosen.json", record(chosen))
+        configs = sweep.composed(replace(wanted, runs=decided(wanted.runs, chosen)))
     jobs = sweep.jobs_of(configs, again=arguments.again, quiet=arguments.quiet)
-    outcomes = sweep.carry_out(jobs, launcher(arguments.on), resources, complain)
+    outcomes = sweep.carry_out(jobs, launch, resources, complain)
     folders = [outcome.path for outcome in outcomes if outcome.path]
     if folders and not arguments.no_report:
         from promptcal.report import write_report
         from promptcal.run import RunFolder
 
-        out = Path(arguments.out) if arguments.out else runs / "reports" / report_name(wanted.name, configs)
         written = write_report(
             [RunFolder(Path(folder)) for folder in folders],
             out,
