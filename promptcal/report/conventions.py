@@ -47,7 +47,8 @@ CONVENTIONS = (
         "Intervals",
         "95 %, basic bootstrap: images are reweighted within runs (one weight an image, whichever run saw it) and runs "
         "are drawn (whole class splits where there are several). Of one run they "
-        "cover the luck of the test images alone; an ECE near its noise floor is covered less often than 95 %.",
+        "cover the luck of the test images alone. Chance makes an ECE larger, which the interval takes off: near the "
+        "noise floor it can lie below the ECE, and it covers the true one less often than 95 %.",
     ),
     (
         "Best values",
