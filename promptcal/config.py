@@ -23,6 +23,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import promptcal
+from promptcal.checking import check_keys, check_value
 from promptcal.errors import ConfigError, unknown
 
 Registered = TypeVar("Registered", bound=Callable[..., Any])
@@ -145,6 +146,7 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise ConfigError(f"the key '{missing[0]}' has no value; give it as {missing[0]}=VALUE.")
+    check_keys(config)
     return config
 
 
@@ -162,9 +164,12 @@ def _check_choice(override: str) -> None:
     if key not in groups():
         return
     known = options(key)
-    for choice in value.strip("[]").split(","):
-        if choice.strip() and choice.strip() not in known:
-            raise ConfigError(unknown(key, choice.strip(), known))
+    choices = [choice.strip() for choice in value.strip("[]").split(",") if choice.strip()]
+    for place, choice in enumerate(choices):
+        if choice not in known:
+            raise ConfigError(unknown(key, choice, known))
+        if choice in choices[:place]:
+            raise ConfigError(f"{override} names '{choice}' twice; once is enough.")
 
 
 def _explain_key(message: str, overrides: Sequence[str]) -> str:
@@ -216,6 +221,8 @@ def build(config: Any, **injected: Any) -> Any:
         if parameter.default is parameter.empty and parameter.kind not in variable and name not in arguments:
             raise ConfigError(f"{node['_target_']} needs '{name}'; give it a value.")
     for name, value in arguments.items():
+        if name not in injected:
+            check_value(f"{target.__name__}.{name}", parameters[name].annotation, value)
         if parameters[name].annotation is float and isinstance(value, int) and not isinstance(value, bool):
             arguments[name] = float(value)
     return target(**arguments)

@@ -94,3 +94,41 @@ def test_a_command_line_becomes_runs():
     assert len(study(["method=zero_shot"]).runs) == 1
     with pytest.raises(ConfigError, match="Did you mean 'quickstart'"):
         study(["experiment=quikstart"])
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("shots=abc", "shots must be a whole number, not 'abc'"),
+        ("seed=1.5", "seed must be a whole number, not 1.5"),
+        ("split_seed=x", "split_seed must be a whole number or null, not 'x'"),
+        ("calibrators=[]", "calibrators=[] measures nothing"),
+        ("calibrators={a: 1}", "calibrators must be a list of names"),
+        ("system.memory_gb=nan", "system.memory_gb must be a finite number, not nan"),
+        ("plugin=[margin,margin]", "names 'margin' twice"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_told_in_words(override, sentence):
+    with pytest.raises(ConfigError) as caught:
+        compose(["method=coop", override])
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("group", "override", "sentence"),
+    [
+        ("training", "training.lr=nan", "Training.lr must be a finite number, not nan"),
+        ("training", "training.lr=fast", "Training.lr must be a finite number, not 'fast'"),
+        ("training", "training.epochs=2.5", "Training.epochs must be a whole number, not 2.5"),
+        ("training", "training.lr=-1", "training.lr is -1.0; it must not be negative"),
+        ("features", "features.views=many", "Features.views must be a whole number or null, not 'many'"),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_told_in_words(group, override, sentence):
+    with pytest.raises(ConfigError) as caught:
+        build(compose(["method=coop", override])[group])
+    assert sentence in str(caught.value)
+
+
+def test_one_name_stands_for_a_list_of_one():
+    assert list(compose(["method=coop", "calibrators=temperature"]).calibrators) == ["temperature"]

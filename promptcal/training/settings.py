@@ -93,6 +93,9 @@ class Training:
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"training.{name} is {getattr(self, name)}; it must be at least 1.")
+        for name in ("lr", "lr_multiplier", "weight_decay", "momentum", "warmup_lr", "warmup_epochs", "evaluate_every"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"training.{name} is {getattr(self, name)}; it must not be negative.")
         if self.algorithm not in ALGORITHMS:
             raise ConfigError(unknown("training.algorithm", self.algorithm, ALGORITHMS))
         if not self.epsilon > 0:
