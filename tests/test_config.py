@@ -103,7 +103,7 @@ def test_a_command_line_becomes_runs():
         ("seed=1.5", "seed must be a whole number, not 1.5"),
         ("split_seed=x", "split_seed must be a whole number or null, not 'x'"),
         ("calibrators=[]", "calibrators=[] measures nothing"),
-        ("calibrators={a: 1}", "calibrators must be a list of names"),
+        ("calibrators=3", "calibrators must be a list of names, not 3"),
         ("system.memory_gb=nan", "system.memory_gb must be a finite number, not nan"),
         ("plugin=[margin,margin]", "names 'margin' twice"),
     ],
