@@ -32,8 +32,9 @@ def pseudo_novel(task: Task, draw: Draw, test: str = "split", target: str = "own
         raise DataError("the protocol pseudo_novel tests on base validation images, and there are none.")
     seen, left_out = base_novel(base, fold)
     note = "novel classes are base classes that were left out of the training; no test image was looked at."
+    seen = seen.replace(test=seen.val)
     return Splits(
         train=seen,
-        targets={"base": seen.replace(test=seen.val), "novel": left_out.replace(test=left_out.train + left_out.val)},
+        targets={"base": seen, "novel": left_out.replace(test=left_out.train + left_out.val)},
         notes=(note,),
     )
