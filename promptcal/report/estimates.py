@@ -39,12 +39,19 @@ class Estimate:
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
-def estimate(values: Float[np.ndarray, " n"], replicates: Float[np.ndarray, " R"] | None) -> Estimate:
-    """The mean of values and, where it was resampled, its basic interval."""
+SIGNED = ("signed_gap",)
+"""Resampled numbers that can be negative."""
+
+
+def estimate(
+    values: Float[np.ndarray, " n"], replicates: Float[np.ndarray, " R"] | None, *, signed: bool = False
+) -> Estimate:
+    """The mean of values and, where it was resampled, its basic interval, cut at 0 where the number has no sign."""
     value, std = float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None
     if replicates is None:
         return Estimate(value, std, len(values))
-    return Estimate(value, std, len(values), *basic_interval(value, replicates), replicates)
+    low, high = basic_interval(value, replicates)
+    return Estimate(value, std, len(values), *((low, high) if signed else (max(low, 0.0), max(high, 0.0))), replicates)
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,8 @@ def compare(results: Results, group: Group, samples: Mapping[str, Samples], resa
     for number in dict.fromkeys(number for run in runs for _, number in run.values):
         known = {row: measured(results.of(group, row), row.calibrator, number, replicates) for row in rows}
         table = {row: one for row, one in known.items() if one is not None}
-        estimates |= {(row, number): estimate(one.values, one.resampled) for row, one in table.items()}
+        signed = number.metric in SIGNED
+        estimates |= {(row, number): estimate(one.values, one.resampled, signed=signed) for row, one in table.items()}
         if number.metric in BETTER:
             against = against_best(table, number)
             winners[number] = supported(list(table), against)
@@ -109,7 +117,8 @@ def average(compared: Mapping[Group, Compared], rows: Sequence[Row]) -> Compared
             known = [one.estimates[row, number] for one in groups if (row, number) in one.estimates]
             if len(known) == len(groups):
                 values[row] = np.array([one.value for one in known])
-                estimates[row, number] = estimate(values[row], _mean_replicates(known))
+                means = _mean_replicates(known)
+                estimates[row, number] = estimate(values[row], means, signed=number.metric in SIGNED)
                 resampled[row] = estimates[row, number].replicates
         if number.metric in BETTER:
             tested = {row: one for row, one in resampled.items() if one is not None}
