@@ -16,6 +16,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from promptcal.data import Card
     from promptcal.data.condition import Condition
 
@@ -110,16 +112,11 @@ def _show(name: str, root: str | None, path: str | None) -> None:
 
 def _check(root: str, names: list[str], *, opening: bool, quiet: bool) -> int:
     """Say in what condition the data sets below a folder are; returns 1 where one is faulty or a named one absent."""
-    from pathlib import Path
-
     from promptcal.console import progress, say
     from promptcal.data.cards import card_named, card_names
     from promptcal.data.condition import condition
-    from promptcal.errors import DataError
 
-    place = Path(root).expanduser()
-    if not place.is_dir():
-        raise DataError(f"there is no folder {place}; give the parent folder of all data sets.")
+    place = _existing(root)
     cards = [card_named(name) for name in names or card_names()]
     cards = [card for card in cards if card.folder is not None and (names or card.folder != ".")]
     found = []
@@ -140,6 +137,18 @@ def _check(root: str, names: list[str], *, opening: bool, quiet: bool) -> int:
     if not opening:
         say("images were not opened; without --quick broken ones are found, too")
     return 1 if "faulty" in states or (names and "absent" in states) or set(states) == {"absent"} else 0
+
+
+def _existing(root: str) -> "Path":
+    """The parent folder of all data sets, which has to be there: a typing error shall not start a download."""
+    from pathlib import Path
+
+    from promptcal.errors import DataError
+
+    place = Path(root).expanduser()
+    if not place.is_dir():
+        raise DataError(f"there is no folder {place}; give the parent folder of all data sets.")
+    return place
 
 
 def _say_condition(one: "Condition", card: "Card") -> None:
@@ -164,8 +173,6 @@ def _first(items: "tuple[str, ...]", between: str = ", ") -> str:
 
 def _prepare(name: str, root: str, *, quiet: bool) -> int:
     """Fetch what can be fetched, and say what is left to do; returns 1 where something is."""
-    from pathlib import Path
-
     from promptcal.console import progress, say
     from promptcal.data.cards import card_named
     from promptcal.data.condition import condition
@@ -175,7 +182,8 @@ def _prepare(name: str, root: str, *, quiet: bool) -> int:
     card = card_named(name)
     if card.folder is None or not (card.archives or card.steps):
         raise ConfigError(f"'{name}' has nothing to fetch.")
-    places = [Path(root).expanduser() / folder for folder in (card.folder, *card.other_folders)]
+    place = _existing(root)
+    places = [place / folder for folder in (card.folder, *card.other_folders)]
     folder = next((place for place in places if place.is_dir()), places[0])
     say(f"{card.title}, {card.licence}: {card.source}")
     for archive in card.archives:
@@ -183,7 +191,7 @@ def _prepare(name: str, root: str, *, quiet: bool) -> int:
             fetch(archive, folder, say=say, bar=lambda blocks, label, n: progress(blocks, label, total=n, quiet=quiet))
         except DataError as error:
             say(str(error))
-    found = condition(card, Path(root).expanduser(), opening=False, bar=lambda items, label, total: items)
+    found = condition(card, place, opening=False, bar=lambda items, label, total: items)
     if found.state == "whole":
         say(f"{folder}: all {found.images} images are there")
         return 0
@@ -217,7 +225,10 @@ def _split(name: str, root: str, seed: int, out: str | None) -> None:
     if folder is None:
         raise DataError(f"'{name}' lies in no folder that could be split.")
     content = split_of_ones_own(card, folder, seed)
-    write_text(file, json.dumps(content, ensure_ascii=False) + "\n")
+    try:
+        write_text(file, json.dumps(content, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written ({error.strerror}); give another --out.") from error
     say(f"{file}: {', '.join(f'{len(content[split])} {split}' for split in SPLITS)}")
     say(f"{content[NOTE]}")
     say(f"use it with: dataset={name} data.root={root} dataset.reader.split={file}")

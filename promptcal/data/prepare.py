@@ -34,20 +34,25 @@ def fetch(archive: Archive, folder: Path, *, say: Callable[[str], None], bar: Ba
         bar: shows progress over blocks of a file.
 
     Raises:
-        DataError: a download that failed or that has another checksum, an archive that is broken or holds other files.
+        DataError: a download that failed or that has another checksum, an archive that is broken or holds other files,
+            a folder that cannot be written.
     """
     targets = ", ".join(archive.holds.values())
     if all((folder / target).exists() for target in archive.holds.values()):
         say(f"{targets}: there already")
         return
     file = folder / PurePosixPath(archive.url).name
-    if file.exists():
-        _compare(file, archive, say, bar)
-    else:
-        say(f"downloading {archive.url}")
-        download(archive, file, say=say, bar=bar)
-    say(f"unpacking {file.name}")
-    lay(file, archive, folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if file.exists():
+            _compare(file, archive, say, bar)
+        else:
+            say(f"downloading {archive.url}")
+            download(archive, file, say=say, bar=bar)
+        say(f"unpacking {file.name}")
+        lay(file, archive, folder)
+    except OSError as error:
+        raise DataError(f"the folder {folder} cannot be written ({error.strerror or error}).") from error
 
 
 def download(archive: Archive, file: Path, *, say: Callable[[str], None], bar: Bar) -> None:
@@ -56,7 +61,6 @@ def download(archive: Archive, file: Path, *, say: Callable[[str], None], bar: B
     Raises:
         DataError: the download failed (what came of it is kept), or its checksum is another (it is removed).
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f"{file.name}.part")
     try:
         _receive(archive.url, part, bar)

@@ -207,6 +207,7 @@ def test_prepare_finds_what_is_there_and_asks_for_the_split_file(tmp_path, capsy
     [
         (["check", "/nowhere"], "there is no folder /nowhere"),
         (["check", "/tmp", "eurosta"], "Did you mean 'eurosat'?"),
+        (["prepare", "dtd", "/nowhere"], "there is no folder /nowhere"),
         (["prepare", "digits", "/tmp"], "'digits' has nothing to fetch"),
         (["prepare", "oxfordpets", "/tmp"], "Did you mean 'oxford_pets'?"),
         (["split", "dtd", "/nowhere", "--seed", "1"], "no folder /nowhere/dtd"),

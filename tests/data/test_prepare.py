@@ -212,3 +212,10 @@ def test_every_data_set_on_disk_can_be_fetched_or_comes_with_steps():
         if one.folder not in (None, "."):
             assert one.archives or one.steps
             assert "split" not in one.reader or any(one.reader["split"] in step for step in one.steps)
+
+
+def test_a_folder_that_cannot_be_made_is_named(server, tmp_path):
+    (tmp_path / "file").write_text("a file")
+    wanted = card(server, "toy.zip", zipped({"images/a.jpg": b"a"}), {"images": "images"})
+    with pytest.raises(DataError, match=r"the folder .*/file/toy cannot be written"):
+        get(wanted, tmp_path / "file/toy")
