@@ -119,8 +119,7 @@ def ungated(head: LogLinearHead, val, episodes):
 def row_of(name: str, split: str, moved, test) -> dict:
     """The numbers of a calibrator on a split."""
     values = resampled(moved, np.ones((1, len(moved.labels))))[:, 0]
-    before = test.temperature if test.temperature is not None else 1.0
-    s = np.ones(len(test.labels)) if moved.temperature is None else moved.temperature / before
+    s = np.ones(len(test.labels)) if moved.temperature is None else moved.temperature
     right = current_logits(test).argmax(axis=1) == test.labels
     varies = np.ptp(s) > 1e-9 and 0 < right.sum() < len(right)
     return {

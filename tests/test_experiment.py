@@ -42,6 +42,7 @@ def test_a_run_leaves_everything_it_should(finished):
         "learner.safetensors",
         "history.jsonl",
         "metrics.jsonl",
+        "diagnostics.jsonl",
         *(f"predictions/{split}.safetensors" for split in ("val", "base", "novel")),
     }
     assert not finished.partial.exists()
