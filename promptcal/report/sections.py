@@ -126,8 +126,7 @@ def page_sections(material: Material, means: Sequence[Mean], claims: Sequence[Ta
     ]
     sections += [_group_section(material, group) for group in material.results.groups]
     sections += _shots_sections(material)
-    if claims:
-        sections.append(Section("Beside published figures", tables=tuple(claims)))
+    sections += [Section(claim.title, tables=(claim,)) for claim in claims]
     costs = runs_table(material.results, material.samples)
     sections.append(Section(costs.title, tables=(costs,), terms=versions(material.results)))
     sections.append(Section("Conventions", terms=CONVENTIONS))

@@ -125,6 +125,7 @@ def test_a_report_shows_claims_only_where_asked_and_in_files_of_their_own(make_r
         assert "76.27" in (tmp_path / "beside" / name).read_text()
     for name in ("summary.csv", "table.md", "table.tex"):
         assert (tmp_path / "beside" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    assert "Dtd, model mini, 16 shots, beside what is claimed by" in (tmp_path / "beside/index.html").read_text()
     assert "76.27" not in (tmp_path / "plain/index.html").read_text()
     assert main(["report", f"{runs}/digits", "--out", str(tmp_path / "digits"), "--published"]) == 0
     assert "no published figures" in capsys.readouterr().out
