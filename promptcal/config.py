@@ -219,6 +219,8 @@ def build(config: Any, **injected: Any) -> Any:
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and parameter.kind not in variable and name not in arguments:
+            if name in INJECTED:
+                raise ConfigError(f"{node['_target_']} needs '{name}', which this kind of model lacks; leave it out.")
             raise ConfigError(f"{node['_target_']} needs '{name}'; give it a value.")
     for name, value in arguments.items():
         if name not in injected:

@@ -87,6 +87,12 @@ def test_two_replacements_are_refused():
         check_terms(terms_of(config), learns_text=True, n_classes=5)
 
 
+def test_a_model_without_text_has_no_outlier_words():
+    node = compose(["method=coop", "plugin=dor"]).losses.dor
+    with pytest.raises(ConfigError, match="needs 'classifier', which this kind of model lacks"):
+        build(node, classes=("a", "b"), generator=None)
+
+
 def test_any_term_can_be_switched_off():
     config = compose(["method=kgcoop", "losses.knowledge=null"])
     assert set(active(config)) == {"cross_entropy"}
