@@ -24,6 +24,7 @@ from promptcal.metrics.kde import kde_ece
 from promptcal.metrics.measurement import measure
 from promptcal.metrics.neighbours import piece, proximity
 from promptcal.metrics.noise import noise_floor
+from promptcal.metrics.ood import ood_auroc
 from promptcal.metrics.presets import PRESETS
 from promptcal.metrics.proper import (
     BrierParts,
@@ -88,6 +89,7 @@ __all__ = [
     "nll",
     "nll_from_logits",
     "noise_floor",
+    "ood_auroc",
     "overconfidence",
     "pair",
     "piece",
