@@ -114,8 +114,8 @@ def load(
     bound.learner.load_state_dict(folder.learner_state())
     bound.learner.eval()
     wanted = calibrator or next((name for name in config.calibrators if name != "none"), "none")
-    validated = (folder.path / "predictions" / "val.safetensors").is_file()
-    stored = {name: folder.predictions(name) for name in (["val"] if validated else targets)}
+    kept = [name for name in ("val", *targets) if (folder.path / "predictions" / f"{name}.safetensors").is_file()]
+    stored = {name: folder.predictions(name) for name in (["val"] if "val" in kept else kept)}
     fitted = fit_for(wanted, stored, trained.names)
     behind = folder.path / "head.safetensors"
     return Predictor(bound, fitted, config.precision, load_calibrator(behind) if behind.is_file() else None)

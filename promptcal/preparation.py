@@ -15,6 +15,7 @@ from promptcal.data import Card, check_images, load_task, read_card, size_warnin
 from promptcal.data.features import FeatureCache
 from promptcal.data.protocols import Draw, Splits, reader_of_targets
 from promptcal.errors import ConfigError
+from promptcal.imports.few_shot import given_draw
 from promptcal.models.assembly import Model
 from promptcal.models.vision import VisionModel
 from promptcal.run import RunFolder, identity, method_label
@@ -52,6 +53,7 @@ def drawn(config: DictConfig, say: Callable[[str], None] = lambda line: None) ->
         split_seed=config.split_seed,
         calibration_split=config.calibration.split,
         read=reader_of_targets(config.data.root, missing=config.data.missing, say=say),
+        given=given_draw(task, Path(config.data.few_shot), config.shots) if config.data.few_shot else {},
     )
     splits: Splits = build(config.protocol, task=task, draw=draw)
     return card, splits

@@ -2,9 +2,9 @@
 
 Read are the files model.pth.tar-EPOCH and model-best.pth.tar of CoOp, CoCoOp, KgCoOp, ProGrad, ProDA, MaPLe, IVLP,
 VPT, PromptSRC, TaskRes, CLIP-Adapter and TCP, as trained by their released code; CKPT is the file or the folder of its
-run. Data set, shots, seed, model and method are read from the names of its folders where these tell; KEY=VALUE goes
-before. Nothing in the file is run: it may hold tensors, numbers, texts, lists and dicts, optimisers and schedulers are
-left out, and anything else is refused.
+run. Data set, protocol, shots, seed, model and method are read from the names of its folders where these tell;
+KEY=VALUE goes before. Nothing in the file is run: it may hold tensors, numbers, texts, lists and dicts, optimisers and
+schedulers are left out, and anything else is refused.
 
 Where the images of the data set are there, the run is predicted, calibrated and measured as one that was trained here;
 else it holds the learned tensors and the class names, for 'promptcal predict'.

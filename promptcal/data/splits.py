@@ -3,7 +3,8 @@
 import logging
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from promptcal.errors import ConfigError, DataError
@@ -23,6 +24,7 @@ def few_shot(
     test: Literal["split", "undrawn"] = "split",
     val_shots: int | Literal["all"] | None = None,
     val_from: Literal["val", "train"] = "val",
+    given: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Task:
     """The task with ``shots`` training images a class, drawn by the published rule before any halving of the classes.
 
@@ -40,6 +42,8 @@ def few_shot(
         val_shots: validation images a class instead of min(shots, 4); "all" or -1 keeps the whole split.
         val_from: "train" draws the validation images from the training images that were not drawn, in the place of the
             validation split; the published draw of the training images stays as it is.
+        given: rows of ``train``, and of ``val`` where these are drawn as published, that are drawn already; the seed
+            then draws the others alone.
 
     Raises:
         ConfigError: a number of shots below 1 that is not -1, or an unknown ``test`` or ``val_from``.
@@ -55,8 +59,11 @@ def few_shot(
     wanted_val = _count(val_shots, "val_shots") if val_shots is not None else _default_val(wanted)
     rng = random.Random(seed)
     train = _draw(task, task.train, wanted, rng, "training")
+    train = list(given.get("train", train))
     offered = task.val if val_from == "val" else _without(task.train, train)
-    val = tuple(offered[row] for row in _draw(task, offered, wanted_val, rng, "validation"))
+    as_published = val_from == "val" and val_shots is None
+    own = given.get("val") if as_published else None
+    val = tuple(offered[row] for row in own or _draw(task, offered, wanted_val, rng, "validation"))
     extra: tuple[Sample, ...] = ()
     if test == "undrawn":
         spoken_for = {sample.path for sample in (*(task.train[row] for row in train), *val, *task.test)}

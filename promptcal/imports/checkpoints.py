@@ -110,9 +110,9 @@ def _list(paths: list[Path]) -> str:
 def folder_names(path: Path) -> FolderNames:
     """What the folders of a checkpoint say: data set, shots, seed, model, method, and where the class name stands.
 
-    Known are ``DATASET/TRAINER/rn50_ep50_16shots/nctx16_cscFalse_ctpend/seed1/…`` (Zhou et al., IJCV 2022) and
-    ``train_base/DATASET/shots_16/TRAINER/vit_b16_…/seed1/…`` (CVPR 2022 and the works built on it); folders nearer to
-    the file go before others.
+    Known are ``DATASET/TRAINER/rn50_ep50_16shots/nctx16_cscFalse_ctpend/seed1/…`` (all classes; Zhou et al., IJCV 2022)
+    and ``train_base/DATASET/shots_16/TRAINER/vit_b16_…/seed1/…`` (base classes; CVPR 2022 and the works built on it);
+    folders nearer to the file go before others.
     """
     trainers = {release.trainer.lower(): release.trainer for release in RELEASES}
     data_sets = {**DATA_SETS, **{name: name for name in card_names() if name not in OWN_CARDS}}
@@ -126,6 +126,7 @@ def folder_names(path: Path) -> FolderNames:
             found["model"] = match[1]
         if match := re.search(r"(?:^|_)(?:shots_(\d+)|(\d+)_?shots?)(?:_|$)", plain):
             found["shots"] = match[1] or match[2]
+            found["protocol"] = "base_to_novel" if match[1] else "few_shot"
         if match := re.fullmatch(r"seed_?(\d+)", plain):
             found["seed"] = match[1]
         if match := re.search(r"(?:^|_)ctp_?(end|middle|front)(?:_|$)", plain):

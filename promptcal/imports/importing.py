@@ -197,7 +197,7 @@ def _data(config: DictConfig, words: Sequence[str], say: Say) -> tuple[Card, Spl
         say(f"a run for 'promptcal predict', without predictions: {error}")
         config.calibrators = ["none"]
         targets = {name: _without_images(task) for name, task in splits.targets.items()}
-        splits = replace(splits, train=_without_images(splits.train), targets=targets)
+        splits = replace(splits, train=_without_images(splits.train), targets=targets, joined={})
     return card, splits
 
 

@@ -49,19 +49,19 @@ def test_the_wrong_level_lists_what_is_nearby(tmp_path):
             "output/caltech101/CoOp/rn50_ep50_16shots/nctx16_cscFalse_ctpmiddle/seed2/prompt_learner/model.pth.tar-50",
             "CoOp",
             "middle",
-            {"dataset": "caltech101", "model": "rn50", "shots": "16", "seed": "2"},
+            {"dataset": "caltech101", "model": "rn50", "shots": "16", "seed": "2", "protocol": "few_shot"},
         ),
         (
             "base2new/train_base/oxford_pets/shots_4/CoCoOp/vit_b16_c4_ep10_batch1_ctxv1/seed3/x/model.pth.tar-10",
             "CoCoOp",
             "",
-            {"dataset": "oxford_pets", "model": "vit_b16", "shots": "4", "seed": "3"},
+            {"dataset": "oxford_pets", "model": "vit_b16", "shots": "4", "seed": "3", "protocol": "base_to_novel"},
         ),
         (
             "train_base/describable_textures/shots_16_8.0/KgCoOp/vit_b32_ep100_ctxv1/seed1/x/model.pth.tar-100",
             "KgCoOp",
             "",
-            {"dataset": "dtd", "model": "vit_b32", "shots": "16", "seed": "1"},
+            {"dataset": "dtd", "model": "vit_b32", "shots": "16", "seed": "1", "protocol": "base_to_novel"},
         ),
         (
             "weights/eurosat/base/seed1/MultiModalPromptLearner/model.pth.tar-5",
@@ -75,4 +75,4 @@ def test_the_wrong_level_lists_what_is_nearby(tmp_path):
 def test_folders_tell_what_they_are_named_after(path, trainer, position, overrides):
     found = folder_names(Path("/data") / path)
     assert (found.trainer, found.position) == (trainer, position)
-    assert {key: value for key, value in found.overrides.items() if key != "protocol"} == overrides
+    assert found.overrides == overrides

@@ -167,7 +167,7 @@ def imported(trained, tmp_path_factory, save):
     """The same learned tensors from a released file, in the folders of the released scripts."""
     place = tmp_path_factory.mktemp("imported")
     state = trained.learner_state()
-    scheme = place / "output" / "x" / "CoOp" / "vit_4shots" / "nctx4_cscFalse_ctpend" / "seed1" / "prompt_learner"
+    scheme = place / "train_base" / "x" / "shots_4" / "CoOp" / "vit_ep2_ctxv1" / "seed1" / "prompt_learner"
     save(scheme / "model.pth.tar-2", {"ctx": state["context"]}, epoch=2)
     said = []
     folder = import_checkpoint(

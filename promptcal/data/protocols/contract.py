@@ -37,6 +37,7 @@ class Draw:
             that were not drawn), or ``val_or_train`` (the first where there is a validation split besides the test
             images, else the third).
         read: the task of another data set, for protocols that test on several.
+        given: rows of ``train`` and ``val`` that are drawn already, as a file of the CoOp family holds them.
     """
 
     shots: int
@@ -44,6 +45,7 @@ class Draw:
     split_seed: int | None = None
     calibration_split: str = "few_shot_val"
     read: Callable[[Described], Task] = _no_others
+    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def drawn(task: Task, draw: Draw, test: str = "split") -> tuple[Task, tuple[str,
         test="undrawn" if test == "undrawn" else "split",
         val_shots="all" if draw.calibration_split == "full_val" else None,
         val_from="train" if from_train else "val",
+        given=draw.given,
     )
     if from_train and not few.val:
         raise ConfigError(
