@@ -1,7 +1,9 @@
 """Several runs that belong together: experiments by name, products of overrides, and what becomes of them."""
 
+import copy
 import itertools
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,9 @@ SHARED_WITH_ZERO_SHOT = {
     *("calibration", "calibrators", "text_pass", "data", "runs", "system"),
 }
 KEYS = ("title", "overrides", "sweep", "runs", "choose")
+DRAWS, WHOLE = ("seed", "split_seed", "shots"), re.compile(r"-?\d+")
+"""Keys that nothing else in a configuration depends on, and their values where they are numbers."""
+
 ZERO_SHOT = "method=zero_shot"
 NETWORK_METHOD = "classifier"
 ZERO_SHOT_CALIBRATORS = "calibrators=[none,temperature]"
@@ -157,12 +162,27 @@ def composed(wanted: Study) -> tuple[DictConfig, ...]:
         ConfigError: a run that cannot be composed; nothing has been started then.
     """
     configs: dict[str, DictConfig] = {}
+    alike: dict[tuple[str, ...], DictConfig] = {}
     for overrides in wanted.runs:
-        config = compose(overrides)
+        config = _composed(overrides, alike)
         settings: Any = OmegaConf.to_container(config)
         key = json.dumps({name: value for name, value in settings.items() if name != "system"}, sort_keys=True)
         configs.setdefault(key, config)
     return tuple(configs.values())
+
+
+def _composed(overrides: Sequence[str], alike: dict[tuple[str, ...], DictConfig]) -> DictConfig:
+    """The configuration of some overrides; those that differ in draws alone are composed once and filled in."""
+    draws = {key: value for key, _, value in (one.partition("=") for one in overrides) if key in DRAWS}
+    if not all(WHOLE.fullmatch(value) for value in draws.values()):
+        return compose(overrides)
+    rest = tuple(override for override in overrides if override.partition("=")[0] not in draws)
+    if rest not in alike:
+        alike[rest] = compose(rest)
+    config = copy.deepcopy(alike[rest])
+    for key, value in draws.items():
+        config[key] = int(value)
+    return config
 
 
 def jobs_of(configs: Sequence[DictConfig], *, again: bool = False, quiet: bool = True) -> tuple[Job, ...]:

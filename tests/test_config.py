@@ -4,7 +4,7 @@ import pytest
 
 from promptcal.config import asset_path, build, compose, locate, options
 from promptcal.errors import ConfigError
-from promptcal.sweep import experiments, study
+from promptcal.sweep import study
 
 METHODS = sorted(path.stem for path in (asset_path("configs") / "method").glob("*.yaml"))
 PLUGINS = sorted(path.stem for path in (asset_path("configs") / "plugin").glob("*.yaml"))
@@ -34,15 +34,6 @@ def test_every_data_card_composes(dataset):
 @pytest.mark.parametrize("model", options("model"))
 def test_every_model_composes(model):
     assert compose([f"model={model}"]).model.name == model
-
-
-@pytest.mark.parametrize("name", experiments())
-def test_every_experiment_composes(name):
-    runs = study([f"experiment={name}"]).runs
-    seeds = ("seed=", "split_seed=")
-    alike = {tuple(word for word in overrides if not word.startswith(seeds)): overrides for overrides in runs}
-    for overrides in alike.values():
-        compose(overrides)
 
 
 @pytest.mark.parametrize(
