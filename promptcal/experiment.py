@@ -317,6 +317,8 @@ def train(
         f"{settings.batch_size}, {total // settings.epochs} steps an epoch, {total} in all; "
         f"{work.images.describe(settings, features)}; logit scale {prepared.model.logit_scale:.1f}"
     )
+    if learner.head is not None and learner.head.mode == "joint" and not learner.prompts_image:
+        say("the head reads an embedding of the frozen image tower, so head.mode=joint and stop_z are the same")
     if total < 50:
         say(
             f"only {total} steps in all: the learner may stay near its start; raise training.epochs or lower batch_size"

@@ -30,7 +30,7 @@ def plain(place):
 
 
 @pytest.mark.filterwarnings("ignore::promptcal.calibrators.CalibrationWarning")
-@pytest.mark.parametrize(("mode", "trainings"), [("classes", 2), ("images", 2), ("val", 0)])
+@pytest.mark.parametrize(("mode", "trainings"), [("classes", 2), ("val", 0)])
 def test_a_head_behind_a_training_is_in_its_predictions(place, plain, mode, trainings):
     said = []
     config = compose(overrides(place, "head=loglinear", f"head.mode={mode}", "head.folds=2"))
