@@ -73,7 +73,8 @@ class CalibratedViT(nn.Module):
         backbone: a timm ViT, DeiT, FlexiViT or EVA with a classifier; it is frozen, in evaluation mode.
         stage: ``token``, ``dimension`` or ``both``.
         sources: how many of the last blocks feed back; the paper's ablation goes from 1 to 3.
-        target: the block, counted from 1, whose input is changed; 1 harms in the paper's ablation.
+        target: the block, counted from 1, whose input is changed; 1 harms in the paper's ablation. None = 3, or in a
+            model of few blocks the last one that the sources do not come before.
         gate: see ``TokenFeedback``.
         hidden: the width of the bottleneck.
         keep: the share of its relevance that a class's mask keeps.
@@ -89,7 +90,7 @@ class CalibratedViT(nn.Module):
         backbone: nn.Module,
         stage: str = "both",
         sources: int = 3,
-        target: int = 3,
+        target: int | None = None,
         gate: str = "learned",
         hidden: int = 32,
         keep: float = 0.9,
@@ -100,6 +101,8 @@ class CalibratedViT(nn.Module):
         if stage not in STAGES:
             raise ConfigError(unknown("stage", stage, STAGES))
         depth, classifiers = len(blocks_of(backbone)), classifiers_of(backbone)
+        if target is None:
+            target = min(3, depth - sources + 1)
         if stage != "dimension" and not (sources >= 1 and 1 <= target <= depth - sources + 1):
             raise ConfigError(
                 f"the last {sources} of {depth} blocks cannot feed back to block {target}; choose sources of at least "
