@@ -230,6 +230,11 @@ def build(config: Any, **injected: Any) -> Any:
     return target(**arguments)
 
 
+def asks_for(config: Any, name: str) -> bool:
+    """Whether what a configuration node describes takes a parameter of this name."""
+    return name in inspect.signature(locate(str(config["_target_"]))).parameters
+
+
 def locate(path: str) -> Callable[..., Any]:
     """What a ``_target_`` names.
 

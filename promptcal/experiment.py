@@ -310,6 +310,8 @@ def train(
     if recipe.averaging.reads_validation and not task.val:
         raise ConfigError(f"averaging={config.choices.averaging} needs base validation images, and there are none.")
     settings, features = build(config.training), build(config.features)
+    if isinstance(learner, Network):
+        learner.study(work.images.test_batches(task.train))
     batches = work.images.batches(task, settings, features, int(config.seed))
     total = -(-batches.steps // settings.accumulate) * settings.epochs
     say(

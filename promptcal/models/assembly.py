@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from promptcal.config import build
+from promptcal.config import asks_for, build
 from promptcal.errors import ConfigError
 from promptcal.learners.contract import Learner
 from promptcal.models.classifier import BoundClassifier, Classifier, Reference
@@ -17,8 +17,6 @@ from promptcal.types import ClassNames
 
 Model = FrozenClip | VisionModel
 Bound = BoundClassifier | BoundNetwork
-
-NETWORK = f"{Network.__module__}.{Network.__qualname__}"
 
 
 def classifier_of(
@@ -35,7 +33,7 @@ def classifier_of(
     Raises:
         ConfigError: a method that does not go with the model, or a head that does not.
     """
-    whole = config.learner["_target_"] == NETWORK
+    whole = asks_for(config.learner, "vision")
     if isinstance(model, VisionModel):
         if not whole:
             raise ConfigError(

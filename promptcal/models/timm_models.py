@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from promptcal.errors import ConfigError, unknown
 from promptcal.models.clip import ImageTransform
@@ -33,7 +33,7 @@ def timm_model(
     Args:
         architecture: timm's name, such as ``vit_base_patch16_224`` or ``swin_small_patch4_window7_224``.
         pretrained: start from timm's weights of that architecture: from its cache, or fetched with ``download``.
-        weights: a local weights file instead.
+        weights: a local weights file instead, or the folder of a finished run that trained this architecture.
         download: allow timm to fetch the weights.
         options: arguments of the architecture, such as ``{depth: 4, embed_dim: 64}``.
         size: side of the images in pixels; None = the architecture's own.
@@ -53,7 +53,9 @@ def timm_model(
     file = _weights_file(architecture, about, pretrained, weights, download)
     overlay: dict[str, Any] | None = None
     if file is not None:
-        overlay = {"file": str(file), "custom_load": False, "num_classes": _classes_of(file, about)}
+        tensors, trained_here = _tensors(file)
+        overlay = {"state_dict": tensors} if trained_here else {"file": str(file)}
+        overlay |= {"custom_load": False, "num_classes": _classes_of(tensors, about)}
 
     def make(n_classes: int) -> nn.Module:
         stored = n_classes if overlay is None else overlay["num_classes"]
@@ -80,15 +82,18 @@ def timm_model(
         resize="shortest",
     )
     digest = "random" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
-    return VisionModel(make, transform, name or architecture, digest)
+    made_for = None if overlay is None else int(overlay["num_classes"])
+    return VisionModel(make, transform, name or architecture, digest, made_for)
 
 
 def _weights_file(architecture: str, about: Any, pretrained: bool, weights: str | None, download: bool) -> Path | None:
     """The weights file to start from: a local one, that of the hub's cache, or one fetched now; None = random."""
     if weights is not None:
-        if not Path(weights).is_file():
-            raise ConfigError(f"there is no weights file {weights}; give an existing file as model.weights=FILE.")
-        return Path(weights)
+        run = Path(weights) / "learner.safetensors"
+        given = run if run.is_file() else Path(weights)
+        if not given.is_file():
+            raise ConfigError(f"there is no weights file or run {weights}; give an existing one as model.weights=FILE.")
+        return given
     if not pretrained:
         return None
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
@@ -110,14 +115,20 @@ def _weights_file(architecture: str, about: Any, pretrained: bool, weights: str 
     raise ConfigError(f"the hub has none of {', '.join(NAMES)} for '{architecture}'; give model.weights=FILE.")
 
 
-def _classes_of(file: Path, about: Any) -> int:
-    """How many classes the weights in a file were made for: the rows of their last layer, 0 without one."""
+def _tensors(file: Path) -> tuple[dict[str, Tensor], bool]:
+    """The weights in a file, and whether a run learned them: then they are those of its backbone, by timm's names."""
     from timm.models import load_state_dict
 
     try:
-        tensors = load_state_dict(str(file))
+        tensors: dict[str, Tensor] = load_state_dict(str(file))
     except Exception as error:
         raise ConfigError(f"{file} is not a weights file that timm can read ({str(error).splitlines()[0]}).") from error
+    own = {name.removeprefix("backbone."): value for name, value in tensors.items() if name.startswith("backbone.")}
+    return own or tensors, bool(own)
+
+
+def _classes_of(tensors: Mapping[str, Tensor], about: Any) -> int:
+    """How many classes some weights were made for: the rows of their last layer, 0 without one."""
     layers = (about.classifier,) if isinstance(about.classifier, str) else tuple(about.classifier or ())
     rows = [len(tensors[f"{layer}.weight"]) for layer in layers if f"{layer}.weight" in tensors]
     return rows[0] if rows else 0

@@ -3,7 +3,7 @@
 One pass through the backbone gives the logits and the embedding z that a head reads (``promptcal.models.temperature``).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,10 +34,18 @@ class VisionModel:
         transform: what it expects of an image.
         name: what to call it in messages and run folders.
         weights: a digest of its pretrained weights; ``random`` where it has none.
+        made_for: how many classes those weights tell apart; None where it has none.
     """
 
-    def __init__(self, make: Callable[[int], nn.Module], transform: ImageTransform, name: str, weights: str) -> None:
-        self.make, self.transform, self.name, self.weights = make, transform, name, weights
+    def __init__(
+        self,
+        make: Callable[[int], nn.Module],
+        transform: ImageTransform,
+        name: str,
+        weights: str,
+        made_for: int | None = None,
+    ) -> None:
+        self.make, self.transform, self.name, self.weights, self.made_for = make, transform, name, weights, made_for
         self.device = torch.device("cpu")
         self.logit_scale = 1.0
 
@@ -142,6 +150,11 @@ class Network(nn.Module):
         """How many numbers are learned."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
+    def study(self, batches: Iterable[Batch]) -> None:
+        """Show the training images, before any training, to a backbone that wants to see them."""
+        if hasattr(self.backbone, "study"):
+            self.backbone.study(batches)
+
     def bind(self, classes: ClassNames) -> "BoundNetwork":
         """The classifier of these classes, which must be those it was made for."""
         if classes.names != self.tied_classes:
@@ -245,8 +258,8 @@ class BoundNetwork:
 
     @property
     def offers(self) -> dict[str, Any]:
-        """What a loss term may ask for by name when it is built: of a model without text, the classes alone."""
-        return {"classes": self.classes}
+        """What a loss term may ask for by name when it is built."""
+        return {"classes": self.classes, "classifier": self}
 
     def __call__(self, batch: Batch, needs: AbstractSet[str] = frozenset()) -> Outputs:
         """Classify a batch of pixels; a network has no text and no zero-shot classifier, whatever ``needs`` says.

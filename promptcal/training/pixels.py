@@ -139,7 +139,7 @@ class NetworkImages:
         """One phrase that says which way the training images take."""
         del features
         crops = {"pad": "padded crops", "resized": "random resized crops", "none": "the test transform"}
-        return f"the whole network is trained, on {crops[settings.crop]} of {self.transform.size} pixels"
+        return f"trained on {crops[settings.crop]} of {self.transform.size} pixels"
 
 
 def cut_out(pixels: UInt8[Tensor, "b 3 s s"], corners: Int[Tensor, "b 2"], pad: int) -> UInt8[Tensor, "b 3 s s"]:
