@@ -32,6 +32,9 @@ METHODS = {
     "taskres_ep100": "TaskRes (100 epochs)",
     "clip_adapter": "CLIP-Adapter",
     "classifier": "image classifier",
+    "vit_calibrator": "ViT-Calibrator",
+    "vit_calibrator_token": "ViT-Calibrator (stage 1)",
+    "vit_calibrator_dimension": "ViT-Calibrator (stage 2)",
 }
 PLUGINS = {
     "mbls": "MbLS",
