@@ -37,15 +37,25 @@ from promptcal.models.vit_calibrator import CalibratedViT
 from promptcal.preparation import prepare
 from promptcal.run import RunFolder
 
+COMMON = (
+    "protocol=train",
+    "model=vit_mini",
+    "model.options={patch_size: 8, embed_dim: 64, depth: 4, num_heads: 4}",
+    "dataset=digits",
+    "training.batch_size=64",
+    "training.lr=0.001",
+    "training.pad=4",
+    "calibrators=[none]",
+)
 SAME = ["training.epochs=10", "training.warmup_epochs=1"]
 """The rest of the stages' training is that of the base."""
 
 STAGES = {
     "base": None,
     "probe": ["method=classifier", "learner.trains=classifier", *SAME],
-    "token": ["method=vit_calibrator_token", "learner.target=2"],
+    "token": ["method=vit_calibrator_token"],
     "dimension": ["method=vit_calibrator_dimension"],
-    "both": ["method=vit_calibrator", "learner.target=2"],
+    "both": ["method=vit_calibrator"],
 }
 FEEDBACK = {
     "1 source, target 1": (1, 1),
@@ -67,7 +77,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Study:
-    """Where runs go and how many there are of each."""
+    """Where runs go, how many seeds there are, and the epochs of a base."""
 
     runs: str
     seeds: int
@@ -82,9 +92,8 @@ class Study:
         return self._run(f"seed={seed}", f"model.weights={base.path}", *overrides)
 
     def _run(self, *overrides: str) -> RunFolder:
-        common = ("protocol=train", "model=vit_mini", "dataset=digits", f"runs={self.runs}", "calibrators=[none]")
         print("…", *overrides, file=sys.stderr, flush=True)
-        return run(compose([*common, *overrides]), quiet=True)
+        return run(compose([*COMMON, f"runs={self.runs}", *overrides]), quiet=True)
 
     def each(self) -> Iterator[int]:
         """The seeds."""

@@ -22,7 +22,7 @@ class ViTCalibrator(Network):
         generator: the random numbers of the initialisation.
         head_node: configuration of an instance temperature beside it.
         stage: ``token``, ``dimension`` or ``both``.
-        sources: how many of the last blocks feed back.
+        sources: how many of the last blocks feed back; None = 3, and in a shallow model all but the first.
         target: the block, counted from 1, that they feed; None = 3, or what the sources leave of a shallow model.
         gate: ``learned``, ``rollout`` or ``none``.
         hidden: the width of the correction's bottleneck.
@@ -44,7 +44,7 @@ class ViTCalibrator(Network):
         generator: torch.Generator | None = None,
         head_node: Mapping[str, Any] | None = None,
         stage: str = "both",
-        sources: int = 3,
+        sources: int | None = None,
         target: int | None = None,
         gate: str = "learned",
         hidden: int = 32,

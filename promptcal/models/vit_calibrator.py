@@ -72,7 +72,8 @@ class CalibratedViT(nn.Module):
     Args:
         backbone: a timm ViT, DeiT, FlexiViT or EVA with a classifier; it is frozen, in evaluation mode.
         stage: ``token``, ``dimension`` or ``both``.
-        sources: how many of the last blocks feed back; the paper's ablation goes from 1 to 3.
+        sources: how many of the last blocks feed back; the paper's ablation goes from 1 to 3. None = 3, and in a model
+            of few blocks all but the first.
         target: the block, counted from 1, whose input is changed; 1 harms in the paper's ablation. None = 3, or in a
             model of few blocks the last one that the sources do not come before.
         gate: see ``TokenFeedback``.
@@ -89,7 +90,7 @@ class CalibratedViT(nn.Module):
         self,
         backbone: nn.Module,
         stage: str = "both",
-        sources: int = 3,
+        sources: int | None = None,
         target: int | None = None,
         gate: str = "learned",
         hidden: int = 32,
@@ -101,6 +102,7 @@ class CalibratedViT(nn.Module):
         if stage not in STAGES:
             raise ConfigError(unknown("stage", stage, STAGES))
         depth, classifiers = len(blocks_of(backbone)), classifiers_of(backbone)
+        sources = max(1, min(3, depth - 1)) if sources is None else sources
         if target is None:
             target = min(3, depth - sources + 1)
         if stage != "dimension" and not (sources >= 1 and 1 <= target <= depth - sources + 1):

@@ -139,6 +139,10 @@ def test_what_cannot_be_is_refused():
         CalibratedViT(tiny(), "token", target=2, gate="roll_out")
     with pytest.raises(ConfigError, match="the last 3 of 4 blocks cannot feed back to block 3"):
         CalibratedViT(tiny(), "token", sources=3, target=3)
+    assert CalibratedViT(tiny(), "token").target == 2
+    assert CalibratedViT(tiny(depth=6), "token").target == 3
+    shallow = CalibratedViT(tiny(depth=3), "token")
+    assert (shallow.sources, shallow.target) == (2, 2)
     with pytest.raises(ConfigError, match="keep is 0"):
         CalibratedViT(tiny(), "dimension", keep=0.0)
     calibrated = CalibratedViT(tiny(), "dimension")
