@@ -83,7 +83,6 @@ def test_a_run_becomes_a_predictor(folders):
     [
         (["method=coop"], "method=classifier"),
         (["model=mini", "method=classifier"], "choose a model such as vit_mini"),
-        (["model=mini", "head=calattn", "method=coop"], "head=none"),
         (["calibrators=[none,mix]"], "zero_shot_logits"),
         (["protocol=base_to_novel", "calibrators=[none]"], "protocol=train"),
         (["head=calattn", "head.source=clss"], r"head\.source"),
