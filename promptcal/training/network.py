@@ -10,6 +10,7 @@ from torch import nn
 
 from promptcal.config import register
 from promptcal.errors import ConfigError, unknown
+from promptcal.models.temperature import APART
 
 CHOICES = {
     "algorithm": ("adamw", "sgd"),
@@ -99,7 +100,10 @@ class NetworkTraining:
         return optimiser
 
     def _clip(self, parameters: Sequence[nn.Parameter]) -> None:
-        torch.nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+        """Each by its own norm: the tensors of the model, and those of a head that is trained apart from it."""
+        for apart in (False, True):
+            group = [parameter for parameter in parameters if getattr(parameter, APART, False) is apart]
+            torch.nn.utils.clip_grad_norm_(group, self.clip_norm)
 
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
