@@ -24,4 +24,6 @@ def test_bad_input_is_refused():
     with pytest.raises(DataError, match="outside"):
         ood_auroc(probs, np.zeros((0, 2)))
     with pytest.raises(DataError, match="inside"):
-        ood_auroc(2 * probs, probs * np.nan)
+        ood_auroc(3 * probs, probs)
+    with pytest.raises(DataError, match="outside"):
+        ood_auroc(probs, probs * np.nan)
