@@ -62,18 +62,6 @@ class Scaled:
     apart: "Scaled | None" = None
 
 
-APART = "trained_apart"
-"""What marks a learned tensor that is trained beside the others, not with them: its gradient is clipped by itself."""
-
-
-def trained_apart(head: Head) -> Head:
-    """The head with its tensors marked where it is trained separately from the model."""
-    if head.mode == "separate":
-        for parameter in head.parameters():
-            setattr(parameter, APART, True)
-    return head
-
-
 def scale(
     head: Head | None, features: Float[Tensor, "b d"] | None, logits: Float[Tensor, "b C"], *, training: bool = False
 ) -> Scaled:

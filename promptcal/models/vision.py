@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from promptcal.config import build, register
 from promptcal.errors import ConfigError, DataError, unknown
 from promptcal.models.clip import ImageTransform
-from promptcal.models.temperature import Head, Scaled, scale, trained_apart
+from promptcal.models.temperature import Head, Scaled, scale
 from promptcal.precision import wide
 from promptcal.types import Batch, ClassNames, Outputs
 
@@ -131,7 +131,7 @@ class Network(nn.Module):
         self.head: Head | None = None
         self.pooling: nn.Linear | None = None
         if has_head:
-            self.head = trained_apart(build(head_node, width=widths[self.source], classes=classes, generator=generator))
+            self.head = build(head_node, width=widths[self.source], classes=classes, generator=generator)
             if self.source == "attention":
                 self.pooling = self._pooling(widths["attention"], self.head)
         if self.frozen:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from promptcal.errors import NumericalError
 from promptcal.learners.contract import begin_epoch
@@ -101,7 +101,9 @@ def fit(
     learner = bound.learner
     check_terms(recipe.terms, learns_text=learner.learns_text, n_classes=len(bound.classes))
     recipe.gradient_rule.check(list(recipe.terms))
-    optimiser = settings.optimiser([parameter for parameter in learner.parameters() if parameter.requires_grad])
+    parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+    separate = learner.head is not None and learner.head.mode == "separate"
+    optimiser = settings.optimiser(parameters, list(learner.head.parameters()) if separate else [])
     scaler = torch.amp.GradScaler(bound.device.type, enabled=recipe.precision == "float16")
     started = time.perf_counter() - (resume.seconds if resume else 0.0)
     history = resume.restore(learner, optimiser, scaler) if resume else []
@@ -117,7 +119,7 @@ def fit(
             torch.manual_seed((seed * 1_000_003 + epoch) % 2**63)
             for step, batch_group in enumerate(_groups(batches.epoch(epoch), settings.accumulate)):
                 where = f"epoch {epoch + 1}, step {step + 1}"
-                for name, value in _step(bound, batch_group, recipe, optimiser, scaler, where).items():
+                for name, value in _step(bound, batch_group, recipe, parameters, optimiser, scaler, where).items():
                     sums[name] = sums.get(name, 0.0) + value / batches.steps
         row = {"epoch": epoch + 1, "lr": rate, "steps": -(-batches.steps // settings.accumulate), **sums}
         history.append(row)
@@ -140,6 +142,7 @@ def _step(
     bound: Trainable,
     group: Sequence[Batch],
     recipe: Recipe,
+    parameters: Sequence[nn.Parameter],
     optimiser: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     where: str,
@@ -147,7 +150,6 @@ def _step(
     """One optimisation step on the mean over its batches; returns sums over them of each term, total and accuracy."""
     optimiser.zero_grad(set_to_none=True)
     numbers: dict[str, float] = {}
-    parameters = [parameter for parameter in bound.learner.parameters() if parameter.requires_grad]
     for batch in group:
         with autocast(bound.device, recipe.precision):
             outputs = bound(batch, recipe.needs)

@@ -10,7 +10,6 @@ from torch import nn
 
 from promptcal.config import register
 from promptcal.errors import ConfigError, unknown
-from promptcal.models.temperature import APART
 
 CHOICES = {
     "algorithm": ("adamw", "sgd"),
@@ -83,8 +82,10 @@ class NetworkTraining:
             if getattr(self, name) not in known:
                 raise ConfigError(unknown(f"training.{name}", getattr(self, name), known))
 
-    def optimiser(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimiser of the learned tensors; it clips their gradient before each step."""
+    def optimiser(
+        self, parameters: Sequence[nn.Parameter], apart: Sequence[nn.Parameter] = ()
+    ) -> torch.optim.Optimizer:
+        """The optimiser of the learned tensors; it clips their gradient before each step, and ``apart`` by itself."""
         spared = [parameter for parameter in parameters if self.decays == "matrices" and parameter.ndim < 2]
         spared_ids = {id(parameter) for parameter in spared}
         decayed = [parameter for parameter in parameters if id(parameter) not in spared_ids]
@@ -96,13 +97,14 @@ class NetworkTraining:
         else:
             optimiser = torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov)
         if self.clip_norm:
-            optimiser.register_step_pre_hook(lambda *_: self._clip(parameters))
+            apart_ids = {id(parameter) for parameter in apart}
+            together = [parameter for parameter in parameters if id(parameter) not in apart_ids]
+            optimiser.register_step_pre_hook(lambda *_: self._clip(together, apart))
         return optimiser
 
-    def _clip(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Each by its own norm: the tensors of the model, and those of a head that is trained apart from it."""
-        for apart in (False, True):
-            group = [parameter for parameter in parameters if getattr(parameter, APART, False) is apart]
+    def _clip(self, *groups: Sequence[nn.Parameter]) -> None:
+        """Bound the norm of each group's gradient."""
+        for group in groups:
             torch.nn.utils.clip_grad_norm_(group, self.clip_norm)
 
     def lr_at(self, epoch: int) -> float:

@@ -44,8 +44,15 @@ class Settings(Protocol):
         """Epochs between two measurements of the targets; 0 = at the end alone."""
         ...
 
-    def optimiser(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimiser of the learned tensors."""
+    def optimiser(
+        self, parameters: Sequence[nn.Parameter], apart: Sequence[nn.Parameter] = ()
+    ) -> torch.optim.Optimizer:
+        """The optimiser of the learned tensors.
+
+        Args:
+            parameters: all of them.
+            apart: those of a head that is trained separately; nothing that joins gradients may mix them with others.
+        """
         ...
 
     def lr_at(self, epoch: int) -> float:
@@ -101,8 +108,11 @@ class Training:
         if not self.epsilon > 0:
             raise ConfigError(f"training.epsilon is {self.epsilon}; it must be positive.")
 
-    def optimiser(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimiser of the learned tensors."""
+    def optimiser(
+        self, parameters: Sequence[nn.Parameter], apart: Sequence[nn.Parameter] = ()
+    ) -> torch.optim.Optimizer:
+        """The optimiser of the learned tensors; it treats each by itself."""
+        del apart
         if self.algorithm == "adam":
             return torch.optim.Adam(parameters, lr=self.lr, eps=self.epsilon, weight_decay=self.weight_decay)
         return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
