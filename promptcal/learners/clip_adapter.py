@@ -9,10 +9,10 @@ from torch.nn.functional import relu
 
 from promptcal.config import register
 from promptcal.errors import ConfigError
-from promptcal.learners.cocoop import seeded_linear
 from promptcal.learners.contract import Learner
 from promptcal.learners.deep import require_at_least_one
 from promptcal.models.clip import FrozenClip
+from promptcal.models.layers import seeded_linear
 
 
 @register("learner", "clip_adapter")

@@ -1,7 +1,5 @@
 """CoCoOp: a learned context that a small network shifts for each image."""
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,6 +9,7 @@ from promptcal.config import register
 from promptcal.learners.contract import Learner
 from promptcal.learners.coop import context_start
 from promptcal.models.clip import FrozenClip
+from promptcal.models.layers import seeded_linear
 from promptcal.types import Prompts
 
 
@@ -64,13 +63,3 @@ class CoCoOp(Learner):
             raise ValueError("CoCoOp reads image features and was given none.")
         shift = self.meta_net["linear2"](relu(self.meta_net["linear1"](image_features)))
         return Prompts(text=(self.context + shift[:, None])[:, None, None])
-
-
-def seeded_linear(width_in: int, width_out: int, generator: torch.Generator | None, *, bias: bool = True) -> nn.Linear:
-    """A linear layer that starts as ``nn.Linear`` does, U(−1/√in, 1/√in), from a generator of its own."""
-    layer = nn.Linear(width_in, width_out, bias=bias, device="meta").to_empty(device="cpu")
-    bound = 1 / math.sqrt(width_in)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-bound, bound, generator=generator)
-    return layer

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from promptcal.config import register
-from promptcal.learners.cocoop import seeded_linear
 from promptcal.learners.contract import Learner
 from promptcal.learners.deep import deep_image, deep_text, deep_tokens, first_words, require_at_least_one
 from promptcal.models.clip import FrozenClip
+from promptcal.models.layers import seeded_linear
 from promptcal.types import Prompts
 
 

@@ -5,11 +5,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from promptcal.config import register
-from promptcal.learners.cocoop import seeded_linear
 from promptcal.learners.contract import Learner
 from promptcal.learners.coop import context_start
 from promptcal.learners.deep import require_at_least_one
 from promptcal.models.clip import FrozenClip
+from promptcal.models.layers import seeded_linear
 from promptcal.types import Prompts
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from promptcal.config import register
 from promptcal.errors import ConfigError, unknown
+from promptcal.models.layers import seeded_linear
 from promptcal.types import ClassNames
 
 MODES = ("joint", "stop_z", "separate")
@@ -124,8 +125,8 @@ class CalAttn(Head):
             raise ConfigError(unknown("head.start", start, STARTS))
         _require_positive(hidden=hidden, floor=floor)
         self.floor = floor
-        self.inner = _linear(width, hidden, generator)
-        self.outer = _linear(hidden, 1, generator)
+        self.inner = seeded_linear(width, hidden, generator)
+        self.outer = seeded_linear(hidden, 1, generator)
         if start == "one":
             _start_at_one(self.outer)
 
@@ -220,24 +221,14 @@ class DirichletAlpha(Head):
     ) -> None:
         super().__init__(source, mode)
         _require_positive(hidden=hidden)
-        self.inner = _linear(width, hidden, generator)
-        self.outer = _linear(hidden, len(classes), generator)
+        self.inner = seeded_linear(width, hidden, generator)
+        self.outer = seeded_linear(hidden, len(classes), generator)
 
     def forward(self, features: Float[Tensor, "b d"]) -> Float[Tensor, "b C"]:
         """Log α, in float32."""
         with torch.autocast(features.device.type, enabled=False):
             inner = functional.gelu(self.inner(features.to(self.inner.weight.dtype)))
             return torch.log1p(functional.softplus(self.outer(inner)))
-
-
-def _linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
-    """A linear layer started as torch starts it, from the given random numbers alone."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
-    bound = inputs**-0.5
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) * bound)
-    return layer
 
 
 def _start_at_one(layer: nn.Linear) -> None:
