@@ -1,6 +1,6 @@
 """What a training step sees: batches of cached features or of fresh pixels, in an order that a seed decides."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -26,6 +26,17 @@ class Batches(Protocol):
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of one epoch, counted from 0; the same number gives the same batches."""
         ...
+
+
+def centre_batches(
+    images: ImageSource, samples: Sequence[Sample], transform: ImageTransform, device: torch.device, size: int
+) -> Iterator[Batch]:
+    """Samples in order as pixels, by the test transform, so many at once."""
+    for start in range(0, len(samples), size):
+        part = samples[start : start + size]
+        pixels = torch.stack([centre_view(images.open(sample.path), transform) for sample in part])
+        labels = torch.tensor([sample.label for sample in part], device=device)
+        yield Batch(labels=labels, pixels=pixels.to(device))
 
 
 def epoch_order(n: int, batch_size: int, seed: int, epoch: int) -> list[Int[Tensor, " b"]]:

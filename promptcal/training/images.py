@@ -9,10 +9,10 @@ from torch import Tensor
 
 from promptcal.console import progress
 from promptcal.data.features import FeatureCache, image_features
-from promptcal.data.views import Augment, centre_view
+from promptcal.data.views import Augment
 from promptcal.models.clip import FrozenClip
 from promptcal.models.image_tokens import PROJECTED
-from promptcal.training.batches import Batches, FeatureBatches, PixelBatches, feature_batch
+from promptcal.training.batches import Batches, FeatureBatches, PixelBatches, centre_batches, feature_batch
 from promptcal.training.settings import Features, Settings
 from promptcal.types import Batch, ImageSource, Sample, Task
 
@@ -67,15 +67,14 @@ class ImageSide:
 
     def test_batches(self, samples: Sequence[Sample]) -> Iterator[Batch]:
         """A split in order, by the test transform."""
-        features = None if self.prompted else self._features(samples, None, 0)
+        if self.prompted:
+            yield from centre_batches(self.images, samples, self.clip.transform, self.clip.device, self.test_batch)
+            return
+        features = self._features(samples, None, 0)
+        labels = torch.tensor([sample.label for sample in samples], device=self.clip.device)
         for start in range(0, len(samples), self.test_batch):
-            part = samples[start : start + self.test_batch]
-            labels = torch.tensor([sample.label for sample in part], device=self.clip.device)
-            if features is not None:
-                yield feature_batch(labels, features[start : start + self.test_batch], self.clip.embed_dim)
-            else:
-                pixels = [centre_view(self.images.open(sample.path), self.clip.transform) for sample in part]
-                yield Batch(labels=labels, pixels=torch.stack(pixels).to(self.clip.device))
+            part = slice(start, start + self.test_batch)
+            yield feature_batch(labels[part], features[part], self.clip.embed_dim)
 
     def describe(self, settings: Settings, features: Features) -> str:
         """One phrase that says which way the training images take."""

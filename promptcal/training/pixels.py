@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcal.console import progress
-from promptcal.data.views import Augment, centre_image, centre_view
+from promptcal.data.views import Augment, centre_image
 from promptcal.errors import ConfigError
 from promptcal.models.clip import ImageTransform
-from promptcal.training.batches import Batches, PixelBatches, epoch_order
+from promptcal.training.batches import Batches, PixelBatches, centre_batches, epoch_order
 from promptcal.training.network import NetworkTraining
 from promptcal.training.settings import Features
 from promptcal.types import Batch, ImageSource, Sample, Task
@@ -129,11 +129,7 @@ class NetworkImages:
 
     def test_batches(self, samples: Sequence[Sample]) -> Iterator[Batch]:
         """A split in order, by the test transform."""
-        for start in range(0, len(samples), self.test_batch):
-            part = samples[start : start + self.test_batch]
-            pixels = torch.stack([centre_view(self.images.open(sample.path), self.transform) for sample in part])
-            labels = torch.tensor([sample.label for sample in part], device=self.device)
-            yield Batch(labels=labels, pixels=pixels.to(self.device))
+        return centre_batches(self.images, samples, self.transform, self.device, self.test_batch)
 
     def describe(self, settings: NetworkTraining, features: Features) -> str:
         """One phrase that says which way the training images take."""
