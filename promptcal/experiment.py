@@ -246,19 +246,19 @@ def head_behind(
     prepared: Prepared, everything: Mapping[str, Predictions], say: Callable[[str], None]
 ) -> LogLinear | None:
     """The head that is fitted behind the training, on further trainings; None where the run has none of this kind."""
-    config, task = prepared.config, prepared.splits.train
+    config, name = prepared.config, method_label(prepared.config)
     if config.head["_target_"] != LOGLINEAR:
         return None
-    head: LogLinearHead = build(config.head)
-    say(f"{method_label(config)}: {len(head.divided(task, int(config.seed)))} further trainings for the head")
-    fitted = head.fitted(
-        everything.get("val"),
-        task,
-        int(config.seed),
-        lambda fold: train_and_predict(replace(prepared, splits=fold), quiet=True),
-    )
-    say(f"{method_label(config)}: {fitted.report()}")
+    fitted = fit_head(prepared, build(config.head), everything.get("val"), lambda line: say(f"{name}: {line}"))
+    say(f"{name}: {fitted.report()}")
     return fitted
+
+
+def fit_head(prepared: Prepared, head: LogLinearHead, val: Predictions | None, say: Callable[[str], None]) -> LogLinear:
+    """A head for a run, fitted on what further trainings of its method predict of what they have not seen."""
+    folds = head.divided(prepared.splits.train, int(prepared.config.seed))
+    say(f"{len(folds)} further trainings for the head")
+    return head.fitted(val, folds, lambda fold: train_and_predict(replace(prepared, splits=fold), quiet=True))
 
 
 def unfinished(

@@ -223,7 +223,8 @@ def ladder(arguments: argparse.Namespace) -> None:
             return experiment.train_and_predict(replace(prepared, splits=fold), quiet=True)
 
         for mode in ("images", "classes"):
-            fitted[f"loglinear {mode}"] = LogLinearHead(mode=mode).fitted(val, prepared.splits.train, 1, trained)
+            head = LogLinearHead(mode=mode)
+            fitted[f"loglinear {mode}"] = head.fitted(val, head.divided(prepared.splits.train, 1), trained)
         for severity in range(1, 6):
             card = read_card(
                 config_of("shapes", split_seed, 1, arguments.out, f"dataset.reader.severity={severity}").dataset

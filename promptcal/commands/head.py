@@ -108,7 +108,7 @@ def fit(folder: "RunFolder", head: "LogLinearHead", val: "Predictions", root: st
 
     from promptcal.console import complain
     from promptcal.errors import DataError
-    from promptcal.experiment import train_and_predict
+    from promptcal.experiment import fit_head
     from promptcal.preparation import prepare
 
     if head.mode == "val":
@@ -119,6 +119,4 @@ def fit(folder: "RunFolder", head: "LogLinearHead", val: "Predictions", root: st
     prepared = prepare(config)
     if prepared.weights != folder.info["weights"]:
         raise DataError(f"the weights of the model are not those {folder.path} was trained on; restore them.")
-    task, seed = prepared.splits.train, int(config.seed)
-    complain(f"{folder.path}: {len(head.divided(task, seed))} further trainings")
-    return head.fitted(val, task, seed, lambda fold: train_and_predict(replace(prepared, splits=fold), quiet=True))
+    return fit_head(prepared, head, val, lambda line: complain(f"{folder.path}: {line}"))

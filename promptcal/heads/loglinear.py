@@ -57,29 +57,32 @@ class LogLinearHead:
         return LogLinear(list(self.features), penalty=self.penalty, clip=self.clip, tokens=self.tokens)
 
     def divided(self, task: Task, seed: int) -> tuple[Splits, ...]:
-        """The further trainings: what each is trained on and predicts."""
+        """The further trainings: what each is trained on and predicts.
+
+        Raises:
+            DataError: too few classes or images to leave any out.
+        """
         if self.mode == "classes":
             return leave_classes_out(task, self.folds, self.repeats, self.folds, seed)
         return cross_fit(task, self.folds, seed) if self.mode == "images" else ()
 
-    def fitted(self, val: Predictions | None, task: Task, seed: int, trained: Trained) -> LogLinear:
+    def fitted(self, val: Predictions | None, folds: Sequence[Splits], trained: Trained) -> LogLinear:
         """The head of a run.
 
         Args:
             val: base validation predictions of the run's own prompts.
-            task: what the run was trained on.
-            seed: of the folds.
+            folds: the further trainings, those of ``divided``.
             trained: trains anew and predicts.
 
         Raises:
-            DataError: no validation images, or too few classes or images to leave any out.
+            DataError: no validation images.
         """
         if val is None:
             raise no_validation("loglinear")
         if self.mode == "val":
             return self.calibrator.fit(val)
         episodes = []
-        for fold in self.divided(task, seed):
+        for fold in folds:
             seen = trained(fold)
             episodes.append(Episode(seen["base"], seen.get("novel")))
         return fit_held_out(self.calibrator, val, episodes)

@@ -85,7 +85,7 @@ def test_mistakes_are_told_in_a_sentence(plain, tmp_path, capsys):
     with pytest.raises(ConfigError, match="Did you mean 'images'"):
         LogLinearHead(mode="image")
     with pytest.raises(DataError, match="fitted on validation images"):
-        LogLinearHead().fitted(None, experiment.prepare(plain.config).splits.train, 0, lambda fold: {})
+        LogLinearHead().fitted(None, (), lambda fold: {})
 
 
 def test_a_head_beside_the_prompts_is_saved_and_loaded_with_them(place, plain):
