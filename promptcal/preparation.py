@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from promptcal.calibrators import Calibrator, build_calibrator, no_validation
 from promptcal.config import build
-from promptcal.data import Card, check_images, load_task, read_card, size_warnings, task_digest
+from promptcal.data import Card, check_images, read_card, task_digest
 from promptcal.data.features import FeatureCache
-from promptcal.data.protocols import Draw, Splits, reader_of_targets
+from promptcal.data.protocols import Draw, Splits, reader_of_targets, whole_task
 from promptcal.errors import ConfigError
 from promptcal.imports.few_shot import given_draw
 from promptcal.models.assembly import Model
@@ -42,11 +42,7 @@ def prepare(config: DictConfig, say: Callable[[str], None] = lambda line: None) 
 def drawn(config: DictConfig, say: Callable[[str], None] = lambda line: None) -> tuple[Card, Splits]:
     """The card, and what the protocol draws from the data set."""
     card = read_card(config.dataset)
-    task = load_task(card, config.data.root)
-    for warning in size_warnings(card, task):
-        say(warning)
-    if config.data.missing == "skip":
-        task = check_images(task, missing="skip")
+    task = whole_task(card, config.data.root, missing=config.data.missing, say=say)
     draw = Draw(
         shots=config.shots,
         seed=config.seed,

@@ -180,10 +180,15 @@ def data_folder(card: Card, root: str | Path | None) -> Path | None:
     raise DataError(f"there is no folder {named} for '{card.name}'; correct data.root or give dataset.path.")
 
 
+def sizes_of(task: Task) -> dict[str, int]:
+    """How many classes and images of each split a task has, by the names of ``SIZES``."""
+    return {"classes": len(task.classes), "train": len(task.train), "val": len(task.val), "test": len(task.test)}
+
+
 def size_warnings(card: Card | Mapping[str, Any] | Any, task: Task) -> list[str]:
     """One sentence, in a list, where the sizes of the whole task differ from its card's; else an empty list."""
     card = card if isinstance(card, Card) else read_card(card)
-    found = {"classes": len(task.classes), "train": len(task.train), "val": len(task.val), "test": len(task.test)}
+    found = sizes_of(task)
     wrong = [
         f"{found[key]} {'classes' if key == 'classes' else f'{key} images'} (expected {expected})"
         for key, expected in card.sizes.items()

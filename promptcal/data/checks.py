@@ -13,6 +13,13 @@ logger = logging.getLogger(__name__)
 LISTED = 3
 
 
+def looked_for(task: Task) -> tuple[list[str], list[str]]:
+    """The different images of a task, and those of them whose files are not there; images in no folder always are."""
+    paths = list(dict.fromkeys(sample.path for sample in (*task.train, *task.val, *task.test)))
+    images = task.images
+    return paths, [path for path in paths if not images.exists(path)] if isinstance(images, FolderImages) else []
+
+
 def check_images(task: Task, *, missing: Literal["refuse", "skip"] = "refuse") -> Task:
     """The task, once every image file of its splits has been found; images that lie in no folder need no check.
 
@@ -25,15 +32,11 @@ def check_images(task: Task, *, missing: Literal["refuse", "skip"] = "refuse") -
     """
     if missing not in ("refuse", "skip"):
         raise ConfigError(f"unknown missing '{missing}'; choose refuse or skip.")
-    images = task.images
-    if not isinstance(images, FolderImages):
-        return task
-    paths = dict.fromkeys(sample.path for sample in (*task.train, *task.val, *task.test))
-    absent = [path for path in paths if not images.exists(path)]
-    if not absent:
+    paths, absent = looked_for(task)
+    if not absent or not isinstance(task.images, FolderImages):
         return task
     first = ", ".join(absent[:LISTED]) + (", ..." if len(absent) > LISTED else "")
-    counted = f"{len(absent)} of {len(paths)} images of '{task.name}' are missing under {images.root}: {first}"
+    counted = f"{len(absent)} of {len(paths)} images of '{task.name}' are missing under {task.images.root}: {first}"
     if missing == "refuse":
         raise DataError(f"{counted}; check data.root or dataset.path, and the names in the split file.")
     logger.warning("%s; they are left out.", counted)

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from promptcal.data.cards import Card, data_folder, load_task, size_warnings
+from promptcal.data.cards import Card, data_folder, load_task, size_warnings, sizes_of
+from promptcal.data.checks import looked_for
 from promptcal.data.sources import FolderImages
 from promptcal.errors import DataError, PromptcalError
 
@@ -63,18 +64,13 @@ def condition(card: Card, root: Path, *, opening: bool, bar: Bar) -> Condition:
         task = load_task(card, root)
     except PromptcalError as error:
         return Condition(card.name, folder, faults=(str(error),))
-    counts = {"classes": len(task.classes), "train": len(task.train), "val": len(task.val), "test": len(task.test)}
-    paths = list(dict.fromkeys(sample.path for split in (task.train, task.val, task.test) for sample in split))
-    missing: tuple[str, ...] = ()
+    paths, missing = looked_for(task)
     broken: tuple[str, ...] = ()
-    if isinstance(task.images, FolderImages):
-        missing = tuple(path for path in paths if not task.images.exists(path))
+    if opening and isinstance(task.images, FolderImages):
         absent = set(missing)
-        if opening:
-            broken = _broken(task.images, [path for path in paths if path not in absent], card.name, bar)
-    return Condition(
-        card.name, folder, counts, len(paths), missing, broken, tuple(size_warnings(card, task)), opened=opening
-    )
+        broken = _broken(task.images, [path for path in paths if path not in absent], card.name, bar)
+    faults = tuple(size_warnings(card, task))
+    return Condition(card.name, folder, sizes_of(task), len(paths), tuple(missing), broken, faults, opened=opening)
 
 
 def _broken(images: FolderImages, paths: Sequence[str], label: str, bar: Bar) -> tuple[str, ...]:

@@ -129,15 +129,22 @@ def reader_of_targets(
         missing: ``skip`` leaves missing images out, with their number in the log.
         say: told where sizes differ from those on the card.
     """
+    return lambda described: whole_task(card_of(described), root, missing=missing, say=say)
 
-    def read(described: Described) -> Task:
-        card = card_of(described)
-        task = load_task(card, root)
-        for warning in size_warnings(card, task):
-            say(warning)
-        return check_images(task, missing="skip") if missing == "skip" else task
 
-    return read
+def whole_task(card: Card, root: str | Path | None, *, missing: str, say: Callable[[str], None]) -> Task:
+    """All of a data set, without images that are not there where ``missing`` is ``skip``.
+
+    Args:
+        card: the data set.
+        root: the parent folder of all data sets.
+        missing: ``skip``, or ``refuse`` for images that are drawn later.
+        say: told where sizes differ from those on the card.
+    """
+    task = load_task(card, root)
+    for warning in size_warnings(card, task):
+        say(warning)
+    return check_images(task, missing="skip") if missing == "skip" else task
 
 
 def card_of(described: Described) -> Card:
