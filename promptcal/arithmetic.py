@@ -100,20 +100,21 @@ def _count_one(config: DictConfig) -> _Counted | None:
     images = sizes["train"] * classes // sizes["classes"] if shots == ALL else shots * classes
     val = min(shots, MAX_VAL_SHOTS) * classes if shots != ALL else sizes.get("val", 0) * classes // sizes["classes"]
     tests = [*tests, (val, classes)]
-    learner = _flags(config.learner["_target_"])
+    prompts_image, per_image = _flags(config.learner["_target_"])
+    learns = any(config.losses.values())
     training, views = build(config.training), build(config.features).count(config.training.epochs)
-    steps = max(1, images // training.batch_size) * training.epochs if learner.learns else 0
+    steps = max(1, images // training.batch_size) * training.epochs if learns else 0
 
     def texts(n_classes: int) -> float:
         return towers.token * (CONTEXT_TOKENS + OWN_TOKENS * n_classes)
 
-    passes = training.batch_size if learner.per_image else 1
+    passes = training.batch_size if per_image else 1
     operations = steps * texts(classes) * passes * (1 + BACKWARD)
-    operations += sum((n if learner.per_image else 1) * texts(n_classes) for n, n_classes in tests)
+    operations += sum((n if per_image else 1) * texts(n_classes) for n, n_classes in tests)
     tested = sum(n for n, _ in tests)
     where = (str(config.choices.model), str(config.dataset.name))
     shared: dict[tuple[str, ...], float] = {(*where, "test"): tested * towers.image}
-    if learner.prompts_image:
+    if prompts_image:
         operations += steps * training.batch_size * towers.image * (1 + BACKWARD) + tested * towers.image
     elif steps:
         shared[*where, "train", str(config.seed), str(shots)] = images * max(1, views) * towers.image
@@ -136,20 +137,11 @@ def _tests(config: DictConfig) -> list[tuple[int, int]] | None:
     return found
 
 
-@dataclass(frozen=True)
-class _Flags:
-    """What a learner's class says of it."""
-
-    learns: bool
-    prompts_image: bool
-    per_image: bool
-
-
-def _flags(target: str) -> _Flags:
+def _flags(target: str) -> tuple[bool, bool]:
+    """Whether a learner prompts the image tower, and whether its text prompts differ from image to image."""
     module, _, name = target.rpartition(".")
     learner = getattr(importlib.import_module(module), name)
-    said = {flag: getattr(learner, flag) is not False for flag in ("prompts_image", "per_image")}
-    return _Flags(learns=name != "ZeroShot", **said)
+    return learner.prompts_image is not False, learner.per_image is not False
 
 
 def towers_of(config: DictConfig) -> Towers | None:
