@@ -85,7 +85,7 @@ def choose(done: Mapping[Trial, Path]) -> list[Chosen]:
 
 
 def decided(runs: Sequence[Overrides], chosen: Sequence[Chosen]) -> tuple[Overrides, ...]:
-    """The runs with what was chosen for them; a later override of the person's own wins."""
+    """The runs with what was chosen for them; for what the person sets nothing was chosen."""
     points = {one.cell: one.point for one in chosen}
     return tuple((*run, *points.get(cell_of(run), ())) for run in runs)
 

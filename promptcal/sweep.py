@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -162,17 +162,20 @@ def composed(wanted: Study) -> tuple[DictConfig, ...]:
         ConfigError: a run that cannot be composed; nothing has been started then.
     """
     configs: dict[str, DictConfig] = {}
-    alike: dict[tuple[str, ...], DictConfig] = {}
-    for overrides in wanted.runs:
-        config = _composed(overrides, alike)
+    for config in composed_each(wanted.runs):
         settings: Any = OmegaConf.to_container(config)
         key = json.dumps({name: value for name, value in settings.items() if name != "system"}, sort_keys=True)
         configs.setdefault(key, config)
     return tuple(configs.values())
 
 
+def composed_each(runs: Iterable[Sequence[str]]) -> Iterator[DictConfig]:
+    """The configuration of each run; those that differ in draws alone are composed once and filled in."""
+    alike: dict[tuple[str, ...], DictConfig] = {}
+    return (_composed(overrides, alike) for overrides in runs)
+
+
 def _composed(overrides: Sequence[str], alike: dict[tuple[str, ...], DictConfig]) -> DictConfig:
-    """The configuration of some overrides; those that differ in draws alone are composed once and filled in."""
     draws = {key: value for key, _, value in (one.partition("=") for one in overrides) if key in DRAWS}
     if not all(WHOLE.fullmatch(value) for value in draws.values()):
         return compose(overrides)

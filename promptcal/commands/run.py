@@ -61,7 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     from promptcal import sweep
     from promptcal.choosing import choose, decided, record, trials
-    from promptcal.config import compose
     from promptcal.console import complain, say
     from promptcal.launchers.contract import Resources, launcher
     from promptcal.storage import write_text
@@ -84,13 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else runs / "reports" / report_name(wanted.name, configs)
     launch = launcher(arguments.on)
     if first:
-        jobs = sweep.jobs_of([compose(trial.overrides) for trial in first], quiet=arguments.quiet)
+        jobs = sweep.jobs_of(list(sweep.composed_each(trial.overrides for trial in first)), quiet=arguments.quiet)
         complain(f"{len(jobs)} runs on pseudo-novel classes choose weights")
         outcomes = sweep.carry_out(jobs, launch, resources, complain)
         if failed := list_failures(jobs, outcomes):
             return failed
-        places = {trial: Path(str(outcome.path)) for trial, outcome in zip(first, outcomes, strict=True)}
-        chosen = choose(places)
+        chosen = choose({trial: Path(str(outcome.path)) for trial, outcome in zip(first, outcomes, strict=True)})
         for one in chosen:
             say(one.sentence())
         write_text(out / "chosen.json", record(chosen))
