@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from promptcal.config import register
 from promptcal.errors import ConfigError
 from promptcal.learners.contract import Learner
-from promptcal.models.classifier import Reference
 from promptcal.models.clip import FrozenClip
+from promptcal.models.reference import Reference
 from promptcal.models.text_plan import POSITIONS
 from promptcal.types import ClassNames, Prompts
 

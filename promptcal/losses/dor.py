@@ -14,8 +14,9 @@ from promptcal.config import register
 from promptcal.errors import ConfigError
 from promptcal.learners.contract import Learner
 from promptcal.losses.nouns import best_source, nouns
-from promptcal.models.classifier import Classifier, Reference
+from promptcal.models.classifier import Classifier
 from promptcal.models.clip import FrozenClip
+from promptcal.models.reference import Reference
 from promptcal.types import ClassNames, Outputs
 
 FOUND_SOURCE = best_source()

@@ -8,9 +8,10 @@ from omegaconf import DictConfig, OmegaConf
 from promptcal.config import asks_for, build
 from promptcal.errors import ConfigError
 from promptcal.learners.contract import Learner
-from promptcal.models.classifier import BoundClassifier, Classifier, Reference
+from promptcal.models.classifier import BoundClassifier, Classifier
 from promptcal.models.clip import FrozenClip
 from promptcal.models.image_tokens import PROJECTED, token_width
+from promptcal.models.reference import Reference
 from promptcal.models.temperature import Head
 from promptcal.models.vision import BoundNetwork, Network, VisionModel
 from promptcal.types import ClassNames

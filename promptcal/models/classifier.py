@@ -11,38 +11,16 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from promptcal.errors import ConfigError, DataError, unknown
+from promptcal.errors import ConfigError, DataError
 from promptcal.learners.contract import Learner
 from promptcal.models.causal_text import TextPass, text_pass
 from promptcal.models.clip import FrozenClip, ImageTransform
 from promptcal.models.image_tokens import PROJECTED, encode_image_token
+from promptcal.models.reference import Reference
 from promptcal.models.temperature import Scaled, scale
 from promptcal.models.text_plan import plan
 from promptcal.precision import wide
 from promptcal.types import Batch, ClassMoments, ClassNames, Outputs, Prompts
-
-AVERAGES = ("normalised", "raw")
-"""How the features of several templates become one: the mean of unit features, or of features as they are."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The frozen texts that a recipe's terms keep near, where they are not the data set's own templates.
-
-    Attributes:
-        templates: the texts; empty = those of the class list.
-        average: ``normalised`` or ``raw`` (PromptSRC), see ``AVERAGES``.
-    """
-
-    templates: tuple[str, ...] = ()
-    average: str = "normalised"
-
-    def __post_init__(self) -> None:
-        if self.average not in AVERAGES:
-            raise ConfigError(unknown("reference.average", self.average, AVERAGES))
-        for template in self.templates:
-            if "{}" not in template:
-                raise ConfigError(f"the reference template '{template}' has no '{{}}' for the class name.")
 
 
 @dataclass(frozen=True)
@@ -62,7 +40,7 @@ class Classifier:
     learner: Learner
     text_pass: str = "fast"
     memory_gb: float = 8.0
-    reference: Reference = Reference()
+    reference: Reference = field(default_factory=Reference)
     fixed_temperature: float | None = None
 
     def __post_init__(self) -> None:

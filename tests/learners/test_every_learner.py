@@ -11,9 +11,10 @@ from open_clip.tokenizer import SimpleTokenizer
 from promptcal.config import build, locate, options
 from promptcal.errors import ConfigError
 from promptcal.learners.contract import Learner
-from promptcal.models.classifier import Classifier, Reference
+from promptcal.models.classifier import Classifier
 from promptcal.models.clip import FrozenClip, ImageTransform
 from promptcal.models.load import embedded
+from promptcal.models.reference import Reference
 from promptcal.types import Batch, ClassNames
 
 BASE = ClassNames(("cat", "big red dog", "AC/DC"), ("a photo of a {}, a type of thing.",))

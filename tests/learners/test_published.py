@@ -25,8 +25,9 @@ from promptcal.losses.proda_upper_bound import ProdaUpperBound
 from promptcal.losses.promptsrc_image import PromptSrcImage
 from promptcal.losses.promptsrc_logits import PromptSrcLogits
 from promptcal.losses.promptsrc_text import PromptSrcText
-from promptcal.models.classifier import Classifier, Reference
+from promptcal.models.classifier import Classifier
 from promptcal.models.clip import FrozenClip
+from promptcal.models.reference import Reference
 from promptcal.training.gradient_rules import ProGrad
 from promptcal.types import Batch, ClassNames
 

@@ -10,7 +10,8 @@ from promptcal.learners.contract import Learner
 from promptcal.learners.coop import CoOp
 from promptcal.learners.zero_shot import ZeroShot
 from promptcal.losses.knowledge import Knowledge
-from promptcal.models.classifier import Classifier, Reference
+from promptcal.models.classifier import Classifier
+from promptcal.models.reference import Reference
 from promptcal.types import Batch, ClassNames, Prompts
 
 CLASSES = ClassNames(("cat", "red dog", "ship"), ("a photo of a {}.", "art of the {}."))
