@@ -22,6 +22,7 @@ import torch
 from scipy.stats import t as student
 
 from promptcal import experiment
+from promptcal.assembled import assemble, predict_all
 from promptcal.calibrators import build_calibrator
 from promptcal.calibrators.rewrite import current_logits, divide_rows
 from promptcal.config import compose
@@ -213,9 +214,9 @@ def ladder(arguments: argparse.Namespace) -> None:
     for split_seed in range(arguments.splits):
         config = config_of("shapes", split_seed, 1, arguments.out, "dataset.reader.severity=1")
         prepared = prepare(config)
-        work = experiment.assemble(prepared, quiet=True)
+        work = assemble(prepared, quiet=True)
         experiment.train(prepared, work, quiet=True, say=lambda line: None)
-        val = experiment.predict_all(prepared, work)["val"]
+        val = predict_all(prepared, work)["val"]
         fitted = {"temperature": build_calibrator("temperature").fit(val)}
         fitted["loglinear val"] = build_calibrator("loglinear").fit(val)
 

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from scipy import stats
 
+from promptcal.assembled import assemble
 from promptcal.calibrators import fit_for
 from promptcal.config import compose
-from promptcal.experiment import assemble, run
+from promptcal.experiment import run
 from promptcal.explain import (
     attention_maps,
     foreground_patches,

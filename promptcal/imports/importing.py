@@ -9,13 +9,14 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from promptcal.assembled import assemble
 from promptcal.config import compose
 from promptcal.data import Card, check_images, read_card
 from promptcal.data.class_names import normalise_class_names
 from promptcal.data.protocols import Splits
 from promptcal.data.sources import FolderImages
 from promptcal.errors import ConfigError, DataError, NumericalError
-from promptcal.experiment import assemble, conclude
+from promptcal.experiment import conclude
 from promptcal.imports.backbones import check_widths, guess_model
 from promptcal.imports.checkpoints import Checkpoint, FolderNames, folder_names, read_checkpoint
 from promptcal.imports.fitting import Fitted, choose

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from promptcal.assembled import assemble
 from promptcal.config import build, compose
 from promptcal.errors import ConfigError
-from promptcal.experiment import assemble, run
+from promptcal.experiment import run
 from promptcal.preparation import prepare
 from promptcal.types import ClassNames
 
