@@ -7,7 +7,7 @@ more than another.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -37,10 +37,11 @@ class Chosen:
     point: Overrides
     scores: Mapping[Overrides, float]
 
-    def sentence(self) -> str:
-        """The choice in one line."""
+    def sentence(self, common: Collection[str] = ()) -> str:
+        """The choice in one line, without the overrides that all runs have in common."""
         others = ", ".join(f"{' '.join(point)}: {score:.4f}" for point, score in self.scores.items())
-        return f"{' '.join(self.cell)}: {' '.join(self.point)} (pseudo-novel NLL in nats: {others})"
+        own = " ".join(override for override in self.cell if override not in common)
+        return f"{own}: {' '.join(self.point)} (pseudo-novel NLL in nats: {others})"
 
 
 def read_grids(name: str, node: object) -> dict[str, tuple[Overrides, ...]]:

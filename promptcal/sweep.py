@@ -115,7 +115,11 @@ def _zero_shot(run: Sequence[str]) -> tuple[str, ...]:
 
 
 def _experiment(name: str, points: Sequence[tuple[str, ...]]) -> Study:
-    """The runs of an experiment; the person's overrides go behind its own, and before the values it sweeps."""
+    """The runs of an experiment; the person's overrides go behind its own.
+
+    What the person says of a key that the experiment sweeps stands in the place of the swept values, so that a run
+    which sets that key itself, such as the zero-shot row of a sweep over methods, keeps it.
+    """
     own = Path(name)
     if own.suffix in (".yaml", ".yml"):
         if not own.is_file():
@@ -130,9 +134,19 @@ def _experiment(name: str, points: Sequence[tuple[str, ...]]) -> Study:
         raise ConfigError(unknown(f"key of the experiment '{name}'", str(extra[0]), KEYS))
     shared = tuple(node.get("overrides", ()))
     given = {override.partition("=")[0] for override in points[0]}
-    swept = {key: values for key, values in node.get("sweep", {}).items() if key not in given}
+    sweep = node.get("sweep", {})
+    swept = {key: values for key, values in sweep.items() if key not in given}
     cells = list(itertools.product(*(_sweep_values(name, key, values) for key, values in swept.items())))
-    runs = (_last((*shared, *cell, *run, *point)) for cell in cells for run in node["runs"] for point in points)
+
+    def of(point: Sequence[str], *, within: bool) -> list[str]:
+        return [override for override in point if (override.partition("=")[0] in sweep) is within]
+
+    runs = (
+        _last((*shared, *cell, *of(point, within=True), *run, *of(point, within=False)))
+        for cell in cells
+        for run in node["runs"]
+        for point in points
+    )
     grids = read_grids(name, node.get("choose", {}))
     return Study(own.stem, str(node.get("title", name)), tuple(dict.fromkeys(runs)), grids)
 

@@ -51,6 +51,7 @@ def test_the_lowest_mean_over_seeds_is_chosen(tmp_path):
     )
     assert json.loads(record(chosen))[0]["chosen"] == ["a=2", "b=2"]
     assert "pseudo-novel NLL" in chosen[0].sentence()
+    assert chosen[0].sentence({"method=coop"}).startswith("plugin=[margin, moments]: a=2 b=2 (")
 
 
 def test_grids_have_one_size():
@@ -65,6 +66,15 @@ def test_the_table_of_tcpt_has_every_rival_on_every_learner():
     assert len(study.runs) == 57
     assert len(trials(study.runs, study.grids)) == 7 * 6 * 3
     sweep.composed(study)
+
+
+def test_a_swept_key_of_the_persons_leaves_the_runs_that_set_it_alone():
+    study = sweep.study(["experiment=tcpt_table", "method=kgcoop", "seed=1"])
+    methods = [next(word for word in run if word.startswith("method=")) for run in study.runs]
+    assert methods == ["method=zero_shot", *["method=kgcoop"] * 8]
+    assert len(trials(study.runs, study.grids)) == 6 * 3
+    two = sweep.study(["experiment=tcpt_table", "method=kgcoop,coop_ep50", "seed=1"], multirun=True)
+    assert len(two.runs) == 17
 
 
 def test_a_study_chooses_and_then_runs(tmp_path, capsys):

@@ -89,8 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
         if failed := list_failures(jobs, outcomes):
             return failed
         chosen = choose({trial: Path(str(outcome.path)) for trial, outcome in zip(first, outcomes, strict=True)})
+        common = set.intersection(*map(set, wanted.runs))
         for one in chosen:
-            say(one.sentence())
+            say(one.sentence(common))
         write_text(out / "chosen.json", record(chosen))
         configs = sweep.composed(replace(wanted, runs=decided(wanted.runs, chosen)))
     jobs = sweep.jobs_of(configs, again=arguments.again, quiet=arguments.quiet)
