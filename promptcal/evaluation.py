@@ -8,9 +8,12 @@ from omegaconf import DictConfig
 
 from promptcal.calibrators import CalibrationWarning, fit_for
 from promptcal.losses import contract as terms
-from promptcal.metrics import measure
+from promptcal.metrics import measure, pair
 from promptcal.run import method_label
 from promptcal.types import Predictions
+
+BASE_AND_NOVEL = "base+novel"
+"""In place of a split: the rows of what ``promptcal.metrics.pair`` says of the splits ``base`` and ``novel``."""
 
 
 def measure_all(
@@ -18,7 +21,10 @@ def measure_all(
 ) -> list[dict[str, Any]]:
     """Metric rows of every calibrator on every target; calibrators are fitted on base validation alone.
 
-    A calibrator that is tied to its classes has no rows where a split has others, and a CalibrationWarning says so.
+    Where a calibrator has rows of both ``base`` and ``novel``, the rows of the split ``base+novel`` say what
+    ``promptcal.metrics.pair`` does: the harmonic mean of the accuracies, of every metric the worse of its two values,
+    and novel minus base. A calibrator that is tied to its classes has no rows where a split has others, and a
+    CalibrationWarning says so.
 
     Args:
         everything: by split, the predictions of a run.
@@ -28,6 +34,7 @@ def measure_all(
     rows = []
     for name in config.calibrators:
         calibrator = fit_for(name, everything, trained)
+        found = {}
         for split, predictions in everything.items():
             if split == "val":
                 continue
@@ -35,8 +42,10 @@ def measure_all(
                 note = f"'{name}' is tied to the classes it was fitted on and left out on '{split}', which has others."
                 warnings.warn(note, CalibrationWarning, stacklevel=2)
                 continue
-            for measurement in measure(calibrator.transform(predictions)):
-                rows.append({"calibrator": name, "split": split, **measurement.row()})
+            found[split] = measure(calibrator.transform(predictions))
+        if {"base", "novel"} <= found.keys():
+            found[BASE_AND_NOVEL] = pair(found["base"], found["novel"])
+        rows += [{"calibrator": name, "split": split, **one.row()} for split, some in found.items() for one in some]
     about = {
         "dataset": config.choices.dataset,
         "method": method_label(config),

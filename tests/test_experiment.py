@@ -11,6 +11,7 @@ from promptcal.cli import main
 from promptcal.config import compose
 from promptcal.errors import DataError
 from promptcal.metrics import ece
+from promptcal.report import rescore
 from promptcal.run import RunFolder, find_runs
 from promptcal.storage import load_predictions
 
@@ -54,7 +55,7 @@ def test_a_run_leaves_everything_it_should(finished):
     assert info["learned_parameters"] == finished.learner_state()["context"].numel()
     rows = finished.metrics
     assert {row["calibrator"] for row in rows} == {"none", "temperature", "route", "mix"}
-    assert {row["split"] for row in rows} == {"base", "novel"}
+    assert {row["split"] for row in rows} == {"base", "novel", "base+novel"}
     assert {row["bins"] for row in rows if row["metric"] == "ece"} == {10, 15, 20}
     assert not any("second" in key or "/" in str(value) for row in rows for key, value in row.items())
     assert all(np.isfinite(row["value"]) for row in rows if row["value"] is not None)
@@ -73,6 +74,22 @@ def test_the_stored_predictions_give_the_stored_metrics(finished):
     assert predictions.classes == ("zero", "one", "two", "three", "four")
     assert finished.task["train"]["classes"] == list(predictions.classes)
     assert not {path for path, _ in finished.task["train"]["train"]} & set(predictions.paths)
+
+
+def test_base_and_novel_read_together_are_rows_of_every_calibrator(finished):
+    for calibrator in ("none", "temperature", "route", "mix"):
+        known = {
+            (row["split"], row["metric"]): row["value"]
+            for row in finished.metrics
+            if row["calibrator"] == calibrator and row["bins"] in (None, 15)
+        }
+        base, novel = known["base", "accuracy"], known["novel", "accuracy"]
+        assert known["base+novel", "accuracy_harmonic_mean"] == pytest.approx(2 / (1 / base + 1 / novel))
+        assert known["base+novel", "ece_worst"] == max(known["base", "ece"], known["novel", "ece"])
+
+
+def test_rescoring_with_its_own_calibrators_gives_the_rows_of_the_run(finished):
+    assert rescore(finished, ["none", "temperature", "route", "mix"]) == finished.metrics
 
 
 def test_the_same_command_gives_the_same_bytes_and_a_done_run_is_found(finished, tmp_path):
@@ -233,5 +250,5 @@ def test_every_method_runs_end_to_end(method, tmp_path):
         overrides(tmp_path, f"method={method}", "plugin=[margin,moments]", "training.epochs=1", "calibrators=[none]")
     )
     run = experiment.run(config, quiet=True)
-    assert {row["split"] for row in run.metrics} == {"base", "novel"}
+    assert {row["split"] for row in run.metrics} == {"base", "novel", "base+novel"}
     assert json.loads((run.path / "run.json").read_text())["learned_parameters"] > 0

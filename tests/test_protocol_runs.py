@@ -158,7 +158,7 @@ def test_base_and_novel_among_all_classes(runs, jointly):
                 assert value(folder, split, row.metric) == pytest.approx(row.value)
     found = splits_of(folder)
     assert "vector" not in found
-    assert found["dac"] == found["temperature"] == {"base", "novel", "all"}
+    assert found["dac"] == found["temperature"] == {"base", "novel", "base+novel", "all"}
     assert any("'vector' is tied" in note for note in folder.info["notes"])
     assert any("among base and novel classes together" in note for note in folder.info["notes"])
     usual = runs("dataset=dtd", f"shots={FEW}", "calibrators=[none]")

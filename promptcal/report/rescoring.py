@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from omegaconf import OmegaConf
 
 from promptcal.errors import ConfigError
-from promptcal.evaluation import measure_all
+from promptcal.evaluation import BASE_AND_NOVEL, measure_all
 from promptcal.report.results import Rows
 from promptcal.run import RunFolder
 
@@ -25,5 +25,5 @@ def rescore(folder: RunFolder, calibrators: Sequence[str]) -> Rows:
     config.calibrators = list(calibrators)
     stored = ["val"] if (folder.path / "predictions" / "val.safetensors").is_file() else []
     splits = dict.fromkeys([*stored, *(row["split"] for row in folder.metrics)])
-    everything = {split: folder.predictions(split) for split in splits}
+    everything = {split: folder.predictions(split) for split in splits if split != BASE_AND_NOVEL}
     return measure_all(everything, config, folder.trained_classes)

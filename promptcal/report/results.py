@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from promptcal.errors import DataError
+from promptcal.evaluation import BASE_AND_NOVEL
 from promptcal.metrics import harmonic_mean
 from promptcal.report.names import full_name, method_name
 from promptcal.report.transfers import others_of, with_means
@@ -216,7 +217,9 @@ def read_results(folders: Sequence[RunFolder], rescored: Mapping[str, Rows] | No
 
 
 def _read(folder: RunFolder, config: DictConfig, dataset: DataSet, model: str, variant: str, rows: Rows) -> Run:
+    """The run behind its rows; those that join base and novel are no split of images, and older runs have none."""
     try:
+        rows = [row for row in rows if row["split"] != BASE_AND_NOVEL]
         about = rows[0]
         group = Group(dataset.name, model, protocol_of(config), int(about["shots"]))
         counts = {row["split"]: int(row["n"]) for row in rows}

@@ -26,6 +26,27 @@ def test_h_is_the_harmonic_mean_of_a_runs_accuracies(study):
         assert run.values["none", H] == pytest.approx(2 / (1 / base + 1 / novel), abs=1e-12)
 
 
+def test_rows_that_join_base_and_novel_are_no_split_and_h_is_theirs(study):
+    results = read_results(study)
+    assert results.splits(results.groups[0]) == ("base", "novel")
+    assert not [metric for metric in results.metrics() if metric.endswith(("_worst", "_novel_minus_base", "_mean"))]
+    for run in results.runs:
+        (joined,) = [
+            row["value"]
+            for row in run.folder.metrics
+            if (row["calibrator"], row["split"], row["metric"]) == ("none", "base+novel", "accuracy_harmonic_mean")
+        ]
+        assert run.values["none", H] == joined
+
+
+def test_runs_without_rows_that_join_base_and_novel_are_reported_alike(make_run):
+    folder = make_run()
+    whole = read_results([folder]).runs[0]
+    write_jsonl(folder.path / "metrics.jsonl", [row for row in folder.metrics if row["split"] != "base+novel"])
+    older = read_results([folder]).runs[0]
+    assert (older.values, older.counts, older.units) == (whole.values, whole.counts, whole.units)
+
+
 def test_settings_that_differ_make_variants_and_seeds_do_not(make_run):
     folders = [make_run(seed=seed) for seed in (1, 2)]
     folders += [make_run(seed=seed, extra={"training": {"epochs": 200}}) for seed in (1, 2)]

@@ -23,7 +23,7 @@ def crossed(make_run):
     for method in ("zero_shot", "coop"):
         for seed in (1, 2):
             folder = make_run(method, seed=seed, extra={"choices": {"protocol": "cross_dataset"}})
-            rows = [row | {"split": TARGETS[row["split"]]} for row in folder.metrics]
+            rows = [row | {"split": TARGETS[row["split"]]} for row in folder.metrics if row["split"] in TARGETS]
             flowers = [
                 row | {"split": "flowers", "value": row["value"] and row["value"] / 2}
                 for row in rows
