@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from promptcal.config import asset_path, build
+from promptcal.data.class_names import listed
 from promptcal.data.views import Augment
 from promptcal.errors import ConfigError, DataError, unknown
 from promptcal.types import Task
@@ -156,7 +157,7 @@ def _report_absent_classes(task: Task) -> None:
     for split, samples in (("training", task.train), ("validation", task.val), ("test", task.test)):
         absent = sorted(everything - {sample.label for sample in samples})
         if absent and samples:
-            names = ", ".join(task.classes.names[label] for label in absent)
+            names = listed([task.classes.names[label] for label in absent])
             logger.warning("'%s' has no %s images of: %s.", task.name, split, names)
 
 

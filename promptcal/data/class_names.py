@@ -15,6 +15,20 @@ SPECIAL_TOKEN = re.compile(r"<\|?(start|end)_?of_?text\|?>", re.IGNORECASE)
 """How CLIP's tokenizers write their start and end tokens; a name that holds one would end its own text early."""
 
 
+LISTED = 10
+"""How many names a message lists before it counts the others."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message: the first ten, and how many more there are.
+
+    >>> listed([f"class {label}" for label in range(12)])[-27:]
+    'class 8, class 9 and 2 more'
+    """
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
 def normalise_class_names(raw: Sequence[str], *, duplicates: Literal["refuse", "say"] = "refuse") -> tuple[str, ...]:
     """Class names as they enter the templates: underscores become spaces, runs of white space one space, ends trimmed.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
+from promptcal.data.class_names import listed
 from promptcal.errors import ConfigError, DataError
 from promptcal.types import ClassNames, Sample, Task
 
@@ -99,8 +100,8 @@ def _draw(task: Task, samples: Sequence[Sample], shots: int, rng: random.Random,
     groups = _rows_by_label(samples)
     short = {label: len(rows) for label, rows in groups.items() if len(rows) < shots}
     if short:
-        listed = ", ".join(f"{task.classes.names[label]} ({found} of {shots})" for label, found in short.items())
-        logger.warning("'%s' has fewer %s images than asked for, all are taken: %s.", task.name, split, listed)
+        named = listed([f"{task.classes.names[label]} ({found} of {shots})" for label, found in short.items()])
+        logger.warning("'%s' has fewer %s images than asked for, all are taken: %s.", task.name, split, named)
     return [row for rows in groups.values() for row in (rng.sample(rows, shots) if len(rows) >= shots else rows)]
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcal.data.class_names import normalise_class_names
+from promptcal.data.class_names import listed, normalise_class_names
 from promptcal.errors import DataError
 
 
@@ -73,3 +73,10 @@ def test_normalising_twice_changes_nothing_more(raw):
     assert normalise_class_names(names) == names
     assert all(name == name.strip() and "_" not in name for name in names)
     assert len({name.lower() for name in names}) == len(raw)
+
+
+def test_messages_list_the_first_names_and_count_the_others():
+    names = [f"class {label}" for label in range(1000)]
+    assert listed(names[:2]) == "class 0, class 1"
+    assert listed(names[:10]).endswith("class 8, class 9")
+    assert listed(names) == f"{', '.join(names[:10])} and 990 more"
