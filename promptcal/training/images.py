@@ -62,8 +62,12 @@ class ImageSide:
         labels = torch.tensor([sample.label for sample in task.train], device=self.clip.device)
         wanted: list[int | None] = list(range(views)) if views else [None]
         bar = progress(wanted, f"image features, {len(wanted)} views", quiet=self.quiet)
-        stacked = [self._features(task.train, view, view_seed) for view in bar]
-        return FeatureBatches(torch.stack(stacked), labels, settings.batch_size, seed, self.clip.embed_dim)
+        stacked = torch.empty(0)
+        for row, view in enumerate(bar):  # each to its place at once: 200 views of ImageNet's shots are not held twice
+            encoded = self._features(task.train, view, view_seed)
+            stacked = stacked if row else encoded.new_empty(len(wanted), *encoded.shape)
+            stacked[row] = encoded
+        return FeatureBatches(stacked, labels, settings.batch_size, seed, self.clip.embed_dim)
 
     def test_batches(self, samples: Sequence[Sample]) -> Iterator[Batch]:
         """A split in order, by the test transform."""
