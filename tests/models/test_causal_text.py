@@ -239,7 +239,7 @@ def test_the_words_themselves_as_context_are_open_clips_encode_text(clip):
 def test_equal_names_have_equal_features(clip):
     prompts = draw(clip)
     features = CausalText(clip, arrange(clip, NAMES, prompts)).encode(prompts)[0, 0]
-    assert torch.equal(features[0], features[4])
+    assert relative(features[0], features[4]) < 1e-12  # rows of a product may be summed in other orders
 
 
 def test_32_prompts_at_once(clip):
