@@ -96,6 +96,7 @@ def foreground_by_depth(
         ax.fill_between(depth, middle - half, middle + half, color=colour, alpha=0.2, linewidth=0)
     if area is not None:
         ax.axhline(area, color="#555555", linestyle="--", label="share of the patches")
+    ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("depth in blocks")
     ax.set_ylabel("share on the foreground")
     ax.set_ylim(0, 1)

@@ -39,5 +39,6 @@ def test_shares_by_depth_are_means_with_a_band(ax):
     np.testing.assert_allclose(line.get_xdata(), [1, 2])
     np.testing.assert_allclose(line.get_ydata(), [0.3, 0.6])
     assert level.get_ydata()[0] == 0.3
+    assert all(tick == round(tick) for tick in ax.get_xticks())
     low, high = (ax.collections[0].get_paths()[0].vertices[:, 1].min(), 0.3 + 1.96 * np.sqrt(0.02) / np.sqrt(2))
     assert low == pytest.approx(0.6 - high)
